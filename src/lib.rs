@@ -1,0 +1,16 @@
+//! Replays recorded agentic LLM traces against prefill/decode disaggregated clusters.
+//!
+//! Modules in reading order; `docs/architecture.md` has the map, and a test holds the edges.
+
+pub mod admission;
+pub mod base;
+pub mod cluster;
+pub mod engine;
+pub mod kv;
+pub mod policies;
+pub mod protocol;
+pub mod record;
+pub mod replay;
+pub mod scenario;
+pub mod sim;
+pub mod trace;

@@ -1,0 +1,3 @@
+//! Entry point of the `pdreplay` binary.
+
+fn main() {}

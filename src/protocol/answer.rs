@@ -1,0 +1,229 @@
+//! Answers and notices of a cluster.
+
+use crate::base::{Dur, RequestIx, Time, WorkerId};
+use crate::protocol::{AdmitAnswer, CallError, CallId};
+
+/// What a cluster tells its client.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// Answer to [`super::Action::OpenSession`]: the worker's incarnation, or the refusal.
+    Opened {
+        /// Call number.
+        call: CallId,
+        /// Worker asked.
+        worker: WorkerId,
+        /// Incarnation of the worker, or why not.
+        result: Result<u32, CallError>,
+    },
+    /// Answer to [`super::Action::Admit`].
+    Admission {
+        /// Call number.
+        call: CallId,
+        /// Worker asked.
+        worker: WorkerId,
+        /// The worker's word, or a transport failure or time-out.
+        result: Result<AdmitAnswer, CallError>,
+    },
+    /// A request ended.
+    Finished(Box<Answer>),
+    /// A stream went quiet without ending: no byte since `since`.
+    Silent {
+        /// The request.
+        request: RequestIx,
+        /// First token, if there was one.
+        first_token_at: Option<Time>,
+        /// Last byte, or the time it was sent.
+        since: Time,
+        /// Tokens received so far.
+        output_tokens: u32,
+    },
+    /// Answer to [`super::Action::PollLoads`], one entry per live worker.
+    Loads(Vec<LoadReport>),
+    /// Discovery noticed a change.
+    WorkerChanged {
+        /// The worker.
+        worker: WorkerId,
+        /// Its new state.
+        state: WorkerState,
+    },
+}
+
+/// State of a worker as discovery sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerState {
+    /// Serving, as this process identity.
+    Up {
+        /// Grows with each restart.
+        incarnation: u32,
+    },
+    /// Not answering; may come back.
+    Down,
+    /// Left the cluster for good.
+    Gone,
+}
+
+/// Load of one worker (`/v1/loads`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoadReport {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Used (running, held by sessions, reserved) tokens over capacity, 0 to 1; what the cache could give up is not used.
+    pub token_usage: f64,
+    /// Tokens of the pool.
+    pub capacity_tokens: u64,
+    /// Requests decoding or prefilling.
+    pub num_running: u32,
+    /// Requests waiting in any queue.
+    pub num_waiting: u32,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The request.
+    pub request: RequestIx,
+    /// The engine's verdict, or the transport's.
+    pub finish: Finish,
+    /// HTTP status, when there was an answer.
+    pub http_status: Option<u16>,
+    /// Prefill worker that served it, if any.
+    pub prefill_worker: Option<WorkerId>,
+    /// Decode or colocated worker that served it, if any.
+    pub decode_worker: Option<WorkerId>,
+    /// Incarnation of that worker.
+    pub incarnation: Option<u32>,
+    /// Prompt tokens the server found in its cache (or session).
+    pub cached_tokens: u32,
+    /// Answer tokens received.
+    pub output_tokens: u32,
+    /// Arrival of the first token.
+    pub first_token_at: Option<Time>,
+    /// Arrival of the last token.
+    pub last_token_at: Option<Time>,
+    /// Where the time to the first token went.
+    pub phases: Phases,
+    /// How often the engine threw it out and took it up again.
+    pub retractions: u16,
+    /// Token arrivals, as runs.
+    pub token_runs: Vec<TokenRun>,
+}
+
+/// The end of a request, in the engine's words where it had any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finish {
+    /// All tokens asked for (`length`).
+    Length,
+    /// The model stopped early (`stop`).
+    Stop,
+    /// The engine gave it up, possibly inside a 200 answer (`abort`).
+    Abort {
+        /// Class read from the message.
+        class: ErrorClass,
+        /// The engine's message.
+        message: String,
+    },
+    /// Refused or lost: an HTTP error or a broken transport.
+    Error {
+        /// Class.
+        class: ErrorClass,
+        /// The server's or the transport's message.
+        message: String,
+    },
+}
+
+/// Class of a failure, from the engine's words first, then HTTP, then the transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ErrorClass {
+    /// `session id X does not exist` on the decode worker.
+    SessionNotFound,
+    /// The session already has a request in flight.
+    SessionBusy,
+    /// Refused with 400: prompt and answer exceed the context limit or the pool.
+    ContextLimit,
+    /// KV transfer gave up waiting.
+    KvTransferTimeout,
+    /// KV transfer broke.
+    KvTransferFailed,
+    /// The prefill leg failed.
+    PrefillFailed,
+    /// No worker eligible (503).
+    NoWorker,
+    /// Connection refused, or the worker died with the request inside.
+    WorkerLost,
+    /// The server answered 5xx.
+    ServerError,
+    /// The server answered 429 or 503 for load.
+    Overloaded,
+    /// No data for the stall limit.
+    Stalled,
+    /// Longer than the total limit.
+    TotalTimeout,
+    /// The answer ended early by itself.
+    ShortOutput,
+    /// 200 and the end mark, but no token.
+    NoOutput,
+}
+
+impl ErrorClass {
+    /// Every class.
+    pub const ALL: [ErrorClass; 14] = [
+        ErrorClass::SessionNotFound,
+        ErrorClass::SessionBusy,
+        ErrorClass::ContextLimit,
+        ErrorClass::KvTransferTimeout,
+        ErrorClass::KvTransferFailed,
+        ErrorClass::PrefillFailed,
+        ErrorClass::NoWorker,
+        ErrorClass::WorkerLost,
+        ErrorClass::ServerError,
+        ErrorClass::Overloaded,
+        ErrorClass::Stalled,
+        ErrorClass::TotalTimeout,
+        ErrorClass::ShortOutput,
+        ErrorClass::NoOutput,
+    ];
+
+    /// Stable kebab-case label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorClass::SessionNotFound => "session-not-found",
+            ErrorClass::SessionBusy => "session-busy",
+            ErrorClass::ContextLimit => "context-limit",
+            ErrorClass::KvTransferTimeout => "kv-transfer-timeout",
+            ErrorClass::KvTransferFailed => "kv-transfer-failed",
+            ErrorClass::PrefillFailed => "prefill-failed",
+            ErrorClass::NoWorker => "no-worker",
+            ErrorClass::WorkerLost => "worker-lost",
+            ErrorClass::ServerError => "server-error",
+            ErrorClass::Overloaded => "overloaded",
+            ErrorClass::Stalled => "stalled",
+            ErrorClass::TotalTimeout => "total-timeout",
+            ErrorClass::ShortOutput => "short-output",
+            ErrorClass::NoOutput => "no-output",
+        }
+    }
+}
+
+/// Where the time to the first token went, as far as the cluster knows. Phases that did not occur are `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Phases {
+    /// Arrival at the prefilling worker to the start of its prefill.
+    pub prefill_queue: Option<Dur>,
+    /// Start to end of the prefill.
+    pub prefill: Option<Dur>,
+    /// End of the prefill to the KV's full arrival at the decode worker, the wait for reserved tokens included.
+    pub kv_transfer: Option<Dur>,
+    /// KV arrival to the first token the decode worker sends.
+    pub decode_queue: Option<Dur>,
+}
+
+/// Tokens that arrived at an even step: `count` tokens at `first`, `first + step`, ….
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenRun {
+    /// Arrival of the first token of the run.
+    pub first: Time,
+    /// Mean gap inside the run.
+    pub step: Dur,
+    /// Number of tokens.
+    pub count: u32,
+}

@@ -1,0 +1,14 @@
+//! The vocabulary between a client of a cluster and the cluster: what may be asked, what comes back.
+//!
+//! The replayer emits [`Action`]s and takes [`Event`]s; the emulated cluster takes the one and emits the other; a live
+//! driver turns both into HTTP. Neither side sees the other.
+//! Invariant: every [`Action::Generate`] is answered by exactly one [`Event::Finished`] unless it was aborted first;
+//! every call with a [`CallId`] is answered exactly once.
+
+mod answer;
+mod ask;
+
+pub use answer::{Answer, ErrorClass, Event, Finish, LoadReport, Phases, TokenRun, WorkerState};
+pub use ask::{
+    Action, AdmitAnswer, AdmitAsk, AdmitKind, AdmitReason, CallError, CallId, Generate, Route, RoutingHeader,
+};

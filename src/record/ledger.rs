@@ -1,0 +1,65 @@
+//! [`LedgerEvent`]: one line of `events.jsonl`, what happened beside the requests.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::record::labels::labels;
+
+labels! {
+    /// Kind of a ledger line.
+    LedgerKind {
+        /// `open_session` answered.
+        SessionOpened = "session-opened",
+        /// `open_session` refused or failed.
+        SessionOpenFailed = "session-open-failed",
+        /// `close_session` sent.
+        SessionClosed = "session-closed",
+        /// A worker trimmed a session, by its own word.
+        SessionTrimmed = "session-trimmed",
+        /// The replayer dropped an idle session to free a slot.
+        SessionReleased = "session-released",
+        /// A belief about residency was wrong; corrected by a worker's word.
+        BeliefCorrected = "belief-corrected",
+        /// A session moved to another worker.
+        SessionMigrated = "session-migrated",
+        /// Admission answered yes.
+        AdmissionGranted = "admission-granted",
+        /// Admission answered no.
+        AdmissionRejected = "admission-rejected",
+        /// Admission call failed.
+        AdmissionFailed = "admission-failed",
+        /// A turn's KV had to be placed again.
+        Reseed = "reseed",
+        /// A request was served by another worker than intended.
+        RouteMismatch = "route-mismatch",
+        /// Discovery saw a worker come up or restart.
+        WorkerUp = "worker-up",
+        /// Discovery saw a worker go down.
+        WorkerDown = "worker-down",
+        /// Discovery saw a worker leave.
+        WorkerGone = "worker-gone",
+        /// A scheduled fault struck.
+        Fault = "fault",
+    }
+}
+
+/// One line of `events.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LedgerEvent {
+    /// When, since the start of the run.
+    pub at_ns: u64,
+    /// What.
+    pub kind: LedgerKind,
+    /// Session it concerns.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub session_id: Option<String>,
+    /// Turn it concerns.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub turn_id: Option<u32>,
+    /// Worker it concerns.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub worker: Option<String>,
+    /// Reason label or the server's words.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub detail: Option<String>,
+}

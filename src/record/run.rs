@@ -1,0 +1,107 @@
+//! What a run leaves beside its requests: one record per worker, per P→D pair and per session.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One worker over the whole run: a line of `workers.jsonl`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerRecord {
+    /// Name, such as `D3`.
+    pub worker: String,
+    /// `prefill`, `decode` or `colocated`.
+    pub role: String,
+    /// Generate requests it took in.
+    pub requests: u64,
+    /// Prompt tokens it computed.
+    pub prefilled_tokens: u64,
+    /// Prompt tokens it found in its cache or sessions.
+    pub cached_tokens: u64,
+    /// Answer tokens it produced.
+    pub output_tokens: u64,
+    /// Pool size, tokens.
+    pub capacity_tokens: u64,
+    /// Time-weighted mean of used / capacity, 0 to 1. Cached but evictable tokens are not used.
+    pub usage_mean: f64,
+    /// Peak of the same.
+    pub usage_peak: f64,
+    /// Share of the run in which an iteration was under way, 0 to 1.
+    pub busy_share: f64,
+    /// Tokens evicted from the prefix cache.
+    pub evicted_tokens: u64,
+    /// Idle sessions trimmed to make room.
+    pub session_trims: u64,
+    /// Sessions dropped after the idle time-out.
+    pub session_timeouts: u64,
+    /// Transfers to or from it that failed or timed out.
+    pub transfer_errors: u64,
+    /// Requests retracted.
+    pub retractions: u64,
+    /// Admission calls answered.
+    pub admission_calls: u64,
+    /// Most sessions held at once.
+    pub sessions_peak: u64,
+    /// Largest prealloc + transfer queue (decode), or waiting queue (others).
+    pub queue_peak: u64,
+    /// Restarts.
+    pub restarts: u32,
+}
+
+/// One P→D pair: transfers and how many failed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct TransferRecord {
+    /// Prefill worker.
+    pub prefill_worker: String,
+    /// Decode worker.
+    pub decode_worker: String,
+    /// Transfers begun or waited for.
+    pub transfers: u64,
+    /// Those that failed or timed out.
+    pub errors: u64,
+    /// Bytes of KV moved by the ones that finished.
+    pub bytes: u64,
+}
+
+/// What only the replayer knows of a session; the rest follows from its requests.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct SessionFacts {
+    /// Session id of the trace.
+    pub session_id: String,
+    /// Rank of its arrival, from 1.
+    pub arrival_rank: u32,
+    /// Turns in the trace.
+    pub planned_turns: u32,
+    /// The trace lacks some of its turns.
+    pub incomplete: bool,
+    /// Time it held a session slot on some D, nanoseconds.
+    pub slot_hold_ns: u64,
+    /// Seeds and reseeds it asked for.
+    pub seed_asks: u32,
+    /// Those refused.
+    pub seed_rejections: u32,
+    /// Appends refused by admission.
+    pub append_rejections: u32,
+    /// Moves to another D.
+    pub migrations: u32,
+    /// Mean believed usage (0 to 1) of the chosen D when it asked; null when it never asked.
+    pub usage_when_asked: Option<f64>,
+}
+
+/// Everything beside the requests.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct RunFacts {
+    /// Every configured worker, also those that got nothing.
+    pub workers: Vec<WorkerRecord>,
+    /// Every P→D pair that saw a transfer.
+    pub transfers: Vec<TransferRecord>,
+    /// Every session, by arrival rank.
+    pub sessions: Vec<SessionFacts>,
+    /// Run time of the virtual or real clock from start to the last end, nanoseconds.
+    pub duration_ns: u64,
+    /// Requests planned.
+    pub planned: u64,
+    /// Request (by count of sends to the router) after which the replayer's and the router's round-robin choices
+    /// differed for the first time; null when they never did or only one of them chooses.
+    pub counters_diverged_after: Option<u64>,
+    /// Beliefs of the replayer that a worker's word corrected.
+    pub beliefs_corrected: u64,
+}

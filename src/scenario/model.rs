@@ -1,0 +1,90 @@
+//! [`Scenario`]: everything a run depends on, except the trace's bytes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::admission::AdmissionConfig;
+use crate::cluster::{ClusterConfig, FaultConfig};
+use crate::engine::EngineConfig;
+use crate::policies::PolicyConfig;
+use crate::replay::ReplayConfig;
+
+/// One scenario file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scenario {
+    /// Short name, used for the run folder.
+    pub name: String,
+    /// One sentence for people.
+    pub description: String,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Trace, when none is given on the command line.
+    pub trace: TraceConfig,
+    /// Topology, router, network.
+    pub cluster: ClusterConfig,
+    /// Every worker.
+    pub engine: EngineConfig,
+    /// How the trace is sent.
+    pub replay: ReplayConfig,
+    /// Who chooses workers.
+    pub policy: PolicyConfig,
+    /// Who lets sessions live on a D.
+    pub admission: AdmissionConfig,
+    /// When a run's headline is withheld.
+    pub integrity: IntegrityConfig,
+    /// What goes wrong.
+    pub fault: Vec<FaultConfig>,
+}
+
+/// The trace a scenario brings along.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TraceConfig {
+    /// Generator preset used when no trace file is given.
+    pub preset: String,
+    /// Arrival of the generated sessions: `uniform`, `pool` or `burst`.
+    pub arrival: String,
+    /// Seed of the generated trace; the scenario's seed moves the run, not the trace.
+    pub seed: u64,
+}
+
+/// Budgets a run must keep for its headline to be printed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct IntegrityConfig {
+    /// Largest share of truncated, aborted, failed and timed out requests, 0 to 1.
+    pub max_bad_share: f64,
+    /// Largest p99 of the schedule lag, milliseconds.
+    pub max_schedule_lag_p99_ms: f64,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Scenario {
+            name: "default".into(),
+            description: String::new(),
+            seed: 42,
+            trace: TraceConfig::default(),
+            cluster: ClusterConfig::default(),
+            engine: EngineConfig::default(),
+            replay: ReplayConfig::default(),
+            policy: PolicyConfig::default(),
+            admission: AdmissionConfig::default(),
+            integrity: IntegrityConfig::default(),
+            fault: Vec::new(),
+        }
+    }
+}
+
+impl Default for TraceConfig {
+    fn default() -> Self {
+        TraceConfig { preset: "swe-bench-52".into(), arrival: "uniform".into(), seed: 42 }
+    }
+}
+
+impl Default for IntegrityConfig {
+    fn default() -> Self {
+        IntegrityConfig { max_bad_share: 0.01, max_schedule_lag_p99_ms: 5.0 }
+    }
+}

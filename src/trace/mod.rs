@@ -1,0 +1,10 @@
+//! Traces: what was recorded, as sessions of turns.
+//!
+//! Owns the file formats (native JSONL, Mooncake), their validation, statistics, slicing and the generator.
+//! Does not know when a turn will be sent: that is the replayer's.
+
+mod model;
+mod row;
+
+pub use model::{Notice, SessionTrace, Trace, TraceMeta, TurnTrace};
+pub use row::Row;
