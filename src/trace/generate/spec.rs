@@ -86,50 +86,65 @@ pub enum Arrival {
     Burst,
 }
 
-/// Why nothing was generated.
+/// Why nothing was generated. Fields are the knobs as given, and the limit they broke.
 #[derive(Debug, Clone, PartialEq, Error)]
-#[allow(missing_docs, reason = "the messages say what each field is")]
+#[allow(missing_docs, reason = "the fields are knobs and numbers, and each message names them")]
 pub enum GenerateError {
+    /// No such preset.
     #[error("unknown preset `{name}`; write swe-bench-52")]
     UnknownPreset { name: String },
+    /// No such arrival.
     #[error("unknown arrival `{name}`; write uniform, pool or burst")]
     UnknownArrival { name: String },
+    /// A count of nothing.
     #[error("{field} is 0; give at least 1")]
     Zero { field: &'static str },
-    #[error("{field} is {value}, above the limit of {most}")]
+    /// A count beyond what can be built.
+    #[error("{field} is {value}, above the limit of {most}; lower it")]
     TooLarge { field: &'static str, value: u32, most: u32 },
+    /// Negative, NaN, infinite, or beyond what a clock holds.
     #[error("{field} is {value}; give a number above 0 and at most {most}")]
     OutOfRange { field: &'static str, value: f64, most: f64 },
+    /// A session would have no turn.
     #[error("requests is {requests} for {sessions} sessions; give at least one request per session")]
     TooFewRequests { requests: u32, sessions: u32 },
+    /// A session would have too many turns.
     #[error(
-        "requests is {requests} for {sessions} sessions; a session has at most {MOST_TURNS} turns, so give more sessions or at most {most} requests"
+        "requests is {requests} for {sessions} sessions; a session has at most {MOST_TURNS} turns, \
+         so give more sessions or at most {most} requests"
     )]
     TooManyRequests { requests: u32, sessions: u32, most: u64 },
+    /// More heavy sessions than sessions.
     #[error("heavy_sessions is {heavy}, more than the {sessions} sessions; give at most {sessions}")]
     TooManyHeavy { heavy: u32, sessions: u32 },
+    /// The first prompt alone may exceed the mean peak.
     #[error(
-        "peak_light is {peak}, below the longest first prompt of {first} tokens (shared_prefix and up to {LONGEST_TASK_TOKENS} of task text); raise it or lower shared_prefix"
+        "peak_light is {peak}, below the longest first prompt of {first} tokens (shared_prefix and up to \
+         {LONGEST_TASK_TOKENS} of task text); raise it or lower shared_prefix"
     )]
     PeakBelowFirstPrompt { peak: u32, first: u32 },
+    /// A larger peak is smaller.
     #[error("{larger} is {larger_value}, below {smaller} {smaller_value}; give peak_light <= peak_heavy <= peak_max")]
     PeaksOutOfOrder { larger: &'static str, larger_value: u32, smaller: &'static str, smaller_value: u32 },
+    /// The answers alone exceed the peaks.
     #[error(
-        "output_mean is {output_mean}, but with {turns:.0} turns per session and a mean peak of {peak:.0} tokens a turn has room for {most:.0} answer tokens at most; lower it, raise the peaks or ask for fewer requests"
+        "output_mean is {output_mean}, but with {turns:.0} turns per session and a mean peak of {peak:.0} tokens a turn \
+         has room for {most:.0} answer tokens at most; lower it, raise the peaks or ask for fewer requests"
     )]
     OutputAbovePeak { output_mean: f64, turns: f64, peak: f64, most: f64 },
+    /// A span where it follows from the sessions.
     #[error(
-        "span_s is set, but with arrival `{arrival}` the span follows from the sessions; leave it out or choose arrival uniform"
+        "span_s is set, but with arrival `{arrival}` the span follows from the sessions; \
+         leave it out or choose arrival uniform"
     )]
     SpanNotUsed { arrival: &'static str },
-    #[error(
-        "span_s is {span_s} s, but the longest session of this seed lasts {longest_s} s; give a span of at least that"
-    )]
+    /// A session outlasts the span.
+    #[error("span_s is {span_s}, but the longest session of this seed lasts {longest_s} s; give at least that")]
     SpanTooShort { span_s: f64, longest_s: f64 },
-    #[error(
-        "span_s is {span_s} s for a single session, which lasts {longest_s} s; leave span_s out or give more sessions"
-    )]
+    /// One session has one span.
+    #[error("span_s is {span_s} for a single session, which lasts {longest_s} s; leave it out or give more sessions")]
     SpanOfOneSession { span_s: f64, longest_s: f64 },
+    /// Lengths that no trace can hold.
     #[error("the generated rows were refused: {0}")]
     Rows(#[from] AssembleError),
 }

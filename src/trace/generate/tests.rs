@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::base::Dur;
 use crate::trace::Row;
@@ -297,4 +299,45 @@ fn a_spec_survives_json() {
     let text = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<GenerateSpec>(&text).unwrap(), spec);
     assert!(serde_json::from_str::<GenerateSpec>("{\"sesions\": 3}").is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_spec_is_refused_or_met(
+        seed: u64,
+        sessions in 1u32..40,
+        turns in 1.0f64..160.0,
+        block_size in prop_oneof![1u32..10, 16u32..5_000],
+        shared_prefix in 0u32..20_000,
+        output_mean in 0.01f64..500.0,
+        peaks in (4_000u32..60_000, 0u32..60_000, 0u32..60_000),
+        heavy in prop::option::of(0u32..42),
+        arrival in prop_oneof![Just(Arrival::Uniform), Just(Arrival::Pool), Just(Arrival::Burst)],
+        pool_workers in 1u32..60,
+    ) {
+        let requests = (f64::from(sessions) * turns) as u32;
+        let spec = GenerateSpec {
+            sessions,
+            requests: Some(requests),
+            block_size,
+            shared_prefix,
+            output_mean,
+            peak_light: peaks.0,
+            peak_heavy: peaks.0 + peaks.1,
+            peak_max: peaks.0 + peaks.1 + peaks.2,
+            heavy_sessions: heavy,
+            arrival,
+            pool_workers,
+            ..spec(seed)
+        };
+        let Ok(trace) = generate(&spec) else { return Ok(()) };
+        prop_assert_eq!((trace.sessions.len(), trace.turns.len()), (sessions as usize, requests as usize));
+        for session in &trace.sessions {
+            let turns = &trace.turns[session.turns.start as usize..session.turns.end as usize];
+            prop_assert!(turns[1..].iter().all(|turn| turn.extends_previous));
+            prop_assert!(turns[0].input_length >= shared_prefix);
+        }
+    }
 }
