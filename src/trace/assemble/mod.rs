@@ -200,8 +200,7 @@ impl Assembler {
                 (turn.turn_id, turn.timestamp, row)
             });
         }
-        // Stable, and the piles are in file order.
-        piles.sort_by_key(|pile| self.rows[pile.rows[0] as usize].turn.timestamp);
+        piles.sort_by_key(|pile| (self.rows[pile.rows[0] as usize].turn.timestamp, pile.rows[0]));
         piles
     }
 }
