@@ -12,5 +12,6 @@ pub mod protocol;
 pub mod record;
 pub mod replay;
 pub mod scenario;
+pub mod sessions;
 pub mod sim;
 pub mod trace;
