@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pdreplay::cluster::FaultKind;
 use pdreplay::policies::PolicyName;
-use pdreplay::replay::{Mechanism, ReplayConfig};
+use pdreplay::replay::Mechanism;
 use pdreplay::scenario::{
     Overlay, Scenario, ScenarioError, Severity, conflicts, fault_fields, fault_label, load, load_text, resolve_router,
     schema, shipped_scenarios, validate,
@@ -19,7 +19,7 @@ fn root(path: &str) -> PathBuf {
 
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("scenario-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(&folder).expect("the folder of test files can be made");
     folder
 }
 
@@ -424,7 +424,8 @@ fn every_impossible_value_has_a_sentence() {
 #[test]
 fn validate_reports_every_problem_not_only_the_first() {
     let mut scenario = Scenario::default();
-    scenario.replay = ReplayConfig { think_scale: f64::NAN, service_tokens_per_s: 0.0, ..ReplayConfig::default() };
+    scenario.replay.think_scale = f64::NAN;
+    scenario.replay.service_tokens_per_s = 0.0;
     scenario.cluster.decode = 0;
     let keys: Vec<String> = validate(&scenario).into_iter().map(|problem| problem.key).collect();
     assert_eq!(keys, ["cluster.decode", "replay.think_scale", "replay.service_tokens_per_s"]);
