@@ -155,8 +155,7 @@ impl Accumulator {
         });
         let duration = self.window.map(|window| (window.last_end_ns - window.first_sent_ns) as f64 / 1e9);
         let rate = |count: u64| duration.filter(|seconds| *seconds > 0.0).map(|seconds| count as f64 / seconds);
-        let lengths =
-            Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
+        let lengths = Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
         Ok(RunSummary {
             schema_version: SUMMARY_VERSION,
             run: info.clone(),

@@ -34,18 +34,7 @@ pub enum Cause {
         example: Option<String>,
     },
     /// Replayer and router each kept a round-robin counter, and they drifted apart.
-    CountersDiverged {
-        /// Sends to the router until the first difference.
-        after: u64,
-        /// Policy of the replayer.
-        policy: String,
-        /// Mechanism.
-        mechanism: String,
-        /// Requests served elsewhere than intended.
-        mismatches: u64,
-        /// Requests that failed because the worker did not hold the session.
-        sessions_not_found: u64,
-    },
+    CountersDiverged(CounterDrift),
     /// Fewer slots than sessions.
     SessionCapStarvation(SlotShortage),
     /// The pool is full before the cap is reached.
@@ -149,6 +138,21 @@ pub enum Cause {
     },
 }
 
+/// Two round-robin counters that no longer agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CounterDrift {
+    /// Sends to the router until the first difference.
+    pub after: u64,
+    /// Policy of the replayer.
+    pub policy: String,
+    /// Mechanism.
+    pub mechanism: String,
+    /// Requests served elsewhere than intended.
+    pub mismatches: u64,
+    /// Requests that failed because the worker did not hold the session.
+    pub sessions_not_found: u64,
+}
+
 /// Slots against sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SlotShortage {
@@ -194,13 +198,7 @@ impl Cause {
                 let words = example.as_deref().map_or_else(String::new, |example| format!(": {example}"));
                 format!("no request completed, {} failed; most common: {class} ×{}{words}", count(*failed), count(*n))
             }
-            Cause::CountersDiverged { after, policy, mechanism, mismatches, sessions_not_found } => format!(
-                "policy {policy} with {mechanism}: replay and router counters diverged after request {}; \
-                 {} served elsewhere than intended, {} found no session there",
-                count(*after),
-                plural(*mismatches, "request"),
-                count(*sessions_not_found)
-            ),
+            Cause::CountersDiverged(drift) => drift.sentence(),
             Cause::SessionCapStarvation(shortage) => shortage.sentence(),
             Cause::CapacityBeforeCap { room, refusals, reseeds_after_trim } => format!(
                 "KV capacity binds before the cap of {}: {room}; {} refused for room, {} after a trim",
@@ -265,6 +263,20 @@ impl Cause {
                 format!("{} about resident sessions corrected by a worker's word", plural(*corrections, "belief"))
             }
         }
+    }
+}
+
+impl CounterDrift {
+    fn sentence(&self) -> String {
+        format!(
+            "policy {} with {}: replay and router counters diverged after request {}; {} served elsewhere than \
+             intended, {} found no session there",
+            self.policy,
+            self.mechanism,
+            count(self.after),
+            plural(self.mismatches, "request"),
+            count(self.sessions_not_found)
+        )
     }
 }
 

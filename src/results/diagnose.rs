@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cause::{Cause, CauseLine, Room, SlotShortage};
+use super::cause::{Cause, CauseLine, CounterDrift, Room, SlotShortage};
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{Fairness, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow};
 use crate::protocol::ErrorClass;
@@ -59,7 +59,8 @@ impl Signals {
         if record.error_class.as_deref() == Some(ErrorClass::ContextLimit.as_str()) {
             self.refused.requests += 1;
             self.refused.sessions.insert(record.session_id.clone());
-            self.refused.smallest_tokens = Some(self.refused.smallest_tokens.map_or(context, |least| least.min(context)));
+            self.refused.smallest_tokens =
+                Some(self.refused.smallest_tokens.map_or(context, |least| least.min(context)));
         }
     }
 
@@ -105,12 +106,14 @@ fn nothing_completed(run: &Diagnosis) -> Option<Cause> {
 
 fn counters_diverged(run: &Diagnosis) -> Option<Cause> {
     let after = run.facts.counters_diverged_after?;
-    (run.signals.route_mismatches > 0).then(|| Cause::CountersDiverged {
-        after,
-        policy: run.info.policy.clone(),
-        mechanism: run.info.mechanism.clone(),
-        mismatches: run.signals.route_mismatches,
-        sessions_not_found: class_count(run.errors, ErrorClass::SessionNotFound),
+    (run.signals.route_mismatches > 0).then(|| {
+        Cause::CountersDiverged(CounterDrift {
+            after,
+            policy: run.info.policy.clone(),
+            mechanism: run.info.mechanism.clone(),
+            mismatches: run.signals.route_mismatches,
+            sessions_not_found: class_count(run.errors, ErrorClass::SessionNotFound),
+        })
     })
 }
 
@@ -120,8 +123,8 @@ fn session_cap(run: &Diagnosis) -> Option<Cause> {
     let all = run.sessions.len() as u64;
     let sessions =
         if slots.slot_release == "never" { all } else { slots.peak_live_sessions.map_or(all, |peak| peak.min(all)) };
-    let holds: Option<Vec<u64>> = run.sessions.iter().map(|row| row.slot_hold_s.map(f64::to_bits)).collect();
-    let never_held = holds.map(|holds| holds.iter().filter(|hold| **hold == 0).count() as u64);
+    let holds: Option<Vec<f64>> = run.sessions.iter().map(|row| row.slot_hold_s).collect();
+    let never_held = holds.map(|holds| holds.iter().filter(|hold| **hold == 0.0).count() as u64);
     (fallbacks > 0 && slots.slots() < sessions).then(|| {
         Cause::SessionCapStarvation(SlotShortage {
             decode_workers: slots.decode_workers,
@@ -168,11 +171,7 @@ fn next_binder(run: &Diagnosis) -> Option<Cause> {
 fn large_sessions(run: &Diagnosis) -> Option<Cause> {
     let contrast = run.fairness.starved.as_ref()?.peak_input_tokens;
     let separation = contrast.separation.filter(|separation| *separation >= TELLS_APART)?;
-    Some(Cause::LargeSessionsStarve {
-        starved_tokens: contrast.starved?,
-        other_tokens: contrast.others?,
-        separation,
-    })
+    Some(Cause::LargeSessionsStarve { starved_tokens: contrast.starved?, other_tokens: contrast.others?, separation })
 }
 
 fn late_sessions(run: &Diagnosis) -> Option<Cause> {

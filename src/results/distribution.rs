@@ -22,6 +22,12 @@ pub struct Distribution {
     squares: f64,
 }
 
+impl Default for Distribution {
+    fn default() -> Self {
+        Distribution::new()
+    }
+}
+
 impl Distribution {
     /// Empty.
     pub fn new() -> Self {
@@ -130,7 +136,9 @@ mod tests {
     #[test]
     fn zero_and_a_day_are_both_kept() {
         let mut d = Distribution::new();
-        [0, 1_000, 500_000, 2_000_000_000, 10_800_000_000_000, 100_000_000_000_000].map(|ns| d.add(ns));
+        [0, 1_000, 500_000, 2_000_000_000, 10_800_000_000_000, 100_000_000_000_000]
+            .into_iter()
+            .for_each(|ns| d.add(ns));
         assert_eq!((d.n(), d.min_ms(), d.max_ms()), (6, Some(0.0), Some(1e8)));
     }
 
@@ -145,7 +153,7 @@ mod tests {
     #[test]
     fn endless_values_move_the_rank_and_are_never_shown() {
         let mut d = Distribution::new();
-        [1_000_000, 2_000_000, 3_000_000, 4_000_000].map(|ns| d.add(ns));
+        [1_000_000, 2_000_000, 3_000_000, 4_000_000].into_iter().for_each(|ns| d.add(ns));
         assert_eq!(d.percentiles_ms(&[Percentile::P50], 6), [None]);
         assert_eq!(d.percentiles_ms(&[Percentile::P50], 4), [Some(4.0)]);
     }

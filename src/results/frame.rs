@@ -6,8 +6,8 @@
 use std::io::{self, Write};
 
 use polars_core::prelude::{
-    BooleanChunkedBuilder, ChunkedBuilder, Column, DataFrame, Float64Type, IntoColumn, NewChunkedArray, PlSmallStr,
-    PolarsNumericType, PrimitiveChunkedBuilder, StringChunkedBuilder, UInt32Type, UInt64Type,
+    BooleanChunkedBuilder, ChunkedBuilder, Column, DataFrame, Float64Type, IntoColumn, PlSmallStr, PolarsNumericType,
+    PrimitiveChunkedBuilder, StringChunkedBuilder, UInt32Type, UInt64Type,
 };
 use polars_io::parquet::write::{BatchedWriter, ParquetCompression, ParquetWriter};
 

@@ -65,9 +65,8 @@ impl Percentiles {
     pub fn notes(&self) -> Vec<String> {
         let fraction = |p: &&Percentile| p.0 > 0 && p.0 < WHOLE / 100;
         let meant = |p: &Percentile| Percentile((p.0 * 100).min(WHOLE));
-        let note = |p: &Percentile| {
-            format!("{p} is the {}th percentile; did you mean {}?", p.number(), meant(p).number())
-        };
+        let note =
+            |p: &Percentile| format!("{p} is the {}th percentile; did you mean {}?", p.number(), meant(p).number());
         self.0.iter().filter(fraction).map(note).collect()
     }
 }

@@ -27,7 +27,9 @@ pub enum RecordError {
         bytes: usize,
     },
     /// Written by a newer pdreplay.
-    #[error("line {line}: schema_version {found} is newer than {SCHEMA_VERSION}; read it with the pdreplay that wrote it, or a newer one")]
+    #[error(
+        "line {line}: schema_version {found} is newer than {SCHEMA_VERSION}; read it with the pdreplay that wrote it, or a newer one"
+    )]
     Newer {
         /// Line, from 1.
         line: u64,

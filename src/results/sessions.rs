@@ -119,7 +119,8 @@ impl SessionTallies {
         let facts: HashMap<&str, &SessionFacts> = facts.iter().map(|fact| (fact.session_id.as_str(), fact)).collect();
         let mut order: Vec<&SessionTally> = self.tallies.iter().collect();
         order.sort_by_key(|tally| tally.first_scheduled_ns);
-        let row = |(ix, tally): (usize, &&SessionTally)| tally.row(ix as u32 + 1, facts.get(tally.id.as_str()).copied());
+        let row =
+            |(ix, tally): (usize, &&SessionTally)| tally.row(ix as u32 + 1, facts.get(tally.id.as_str()).copied());
         let mut rows: Vec<SessionRow> = order.iter().enumerate().map(row).collect();
         rows.sort_by_key(|row| row.arrival_rank);
         rows
@@ -152,10 +153,9 @@ impl SessionTally {
         if record.outcome.is_ok() {
             self.e2e_ns.extend(record.e2e_ms.and_then(ns_of_ms));
         }
-        if let Some(worker) = record.decode_worker_actual.as_deref() {
-            if !self.served_by.contains(worker) {
-                self.served_by.insert(worker.into());
-            }
+        if let Some(worker) = record.decode_worker_actual.as_deref().filter(|worker| !self.served_by.contains(*worker))
+        {
+            self.served_by.insert(worker.into());
         }
         if let Some(worker) = record.decode_worker_intended.as_deref().or(record.decode_worker_actual.as_deref()) {
             match self.meant_for.get_mut(worker) {

@@ -5,7 +5,7 @@ pub(super) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (ix, digit) in digits.chars().enumerate() {
-        if ix > 0 && (digits.len() - ix) % 3 == 0 {
+        if ix > 0 && (digits.len() - ix).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -55,6 +55,9 @@ mod tests {
         let ms = [0.0, 0.2, 43.0, 999.4, 999.9, 1_750.0, 12_670.0, 244_000.0, 1e8];
         let text = ["0.000 s", "<0.001 s", "0.043 s", "0.999 s", "1.00 s", "1.75 s", "12.7 s", "244 s", "100,000 s"];
         assert_eq!(ms.map(seconds), text);
-        assert_eq!((percent(0.568), plural(1, "session"), plural(52, "session")), ("56.8 %".into(), "1 session".into(), "52 sessions".into()));
+        assert_eq!(
+            (percent(0.568), plural(1, "session"), plural(52, "session")),
+            ("56.8 %".into(), "1 session".into(), "52 sessions".into())
+        );
     }
 }
