@@ -1,7 +1,7 @@
 //! What a run will meet, said before it starts: slots, capacity, time scale, conflicts.
 //!
 //! Estimates only. Closed counts come straight from trace and scenario; what depends on timing comes from the
-//! [`sketch`]. Nothing here is used by a run.
+//! `sketch` module. Nothing here is used by a run.
 
 mod render;
 mod service;

@@ -1,5 +1,7 @@
 //! Preflight in words: one line a finding, the pressing ones marked with `!`.
 
+use std::cmp::Ordering;
+
 use super::super::conflicts::Severity;
 use super::{Capacity, DirectShare, Gaps, OverLimit, Preflight, Slots};
 use crate::admission::SlotRelease;
@@ -17,7 +19,8 @@ pub(super) fn lines(preflight: &Preflight) -> Vec<String> {
     lines.push(mark(false, live(preflight)));
     lines.extend(preflight.slots.as_ref().map(|slots| mark(slots.starved > 0, slots_line(slots))));
     lines.push(capacity_line(&preflight.capacity));
-    lines.extend(preflight.direct.as_ref().map(|direct| mark(false, direct_line(direct))));
+    let overruled = if preflight.refuses() { ", were it not for the conflict" } else { "" };
+    lines.extend(preflight.direct.as_ref().map(|direct| mark(false, direct_line(direct) + overruled)));
     lines.extend(preflight.gaps.as_ref().map(gaps_line));
     lines.extend(preflight.prefill_load.map(|load| mark(load > 1.0, prefill_line(load))));
     lines.extend((preflight.over_limit.turns > 0).then(|| mark(true, over_limit_line(&preflight.over_limit))));
@@ -85,7 +88,11 @@ fn capacity_line(capacity: &Capacity) -> String {
 
 fn direct_line(direct: &DirectShare) -> String {
     let DirectShare { predicted, by_slots, by_capacity } = direct;
-    let binds = if by_slots <= by_capacity { "slots bind" } else { "KV capacity binds" };
+    let binds = match by_slots.total_cmp(by_capacity) {
+        Ordering::Less => "slots bind",
+        Ordering::Equal => "neither slots nor KV capacity bind",
+        Ordering::Greater => "KV capacity binds",
+    };
     format!(
         "direct-to-D about {}: {binds} (slots alone {}, capacity alone {})",
         percent(*predicted),
@@ -114,10 +121,12 @@ fn over_limit_line(over: &OverLimit) -> String {
     let OverLimit { limit_tokens, limit_key, turns, sessions } = over;
     let named = sessions.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
     let more = if sessions.len() > 5 { ", …" } else { "" };
-    format!(
-        "{turns} turns of {} sessions ({named}{more}) exceed {limit_key} = {limit_tokens} tokens and will be refused",
-        sessions.len()
-    )
+    let of = if sessions.len() == 1 {
+        format!("session {named}")
+    } else {
+        format!("{} sessions ({named}{more})", sessions.len())
+    };
+    format!("turns over {limit_key} = {limit_tokens} tokens: {turns}, of {of}; they will be refused")
 }
 
 fn percent(share: f64) -> String {

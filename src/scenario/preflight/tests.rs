@@ -146,6 +146,9 @@ fn turns_no_worker_can_take_are_named() {
     let mut scenario = one_p_seven_d(4);
     scenario.engine.context_limit_tokens = 8192;
     let found = preflight(&scenario, &trace(2, 3, 1.0, 7000));
+    let sentence =
+        "! turns over engine.context_limit_tokens = 8192 tokens: 2, of 2 sessions (s0, s1); they will be refused";
+    assert_eq!(found.lines().last().unwrap(), sentence);
     // 7,000, 8,000 and 9,000 tokens of prompt, 100 of answer each.
     assert_eq!((found.over_limit.turns, found.over_limit.sessions), (2, vec!["s0".to_string(), "s1".to_string()]));
 }
@@ -190,5 +193,6 @@ fn conflicts_head_the_report() {
     let found = preflight(&scenario, &trace(1, 1, 0.0, 100));
     assert!(found.refuses());
     assert_eq!(found.conflicts[0].kind, ConflictKind::TwoCounters);
+    assert!(found.lines().iter().any(|line| line.ends_with(", were it not for the conflict")));
     assert!(found.lines()[0].starts_with("! conflict, refused without --allow-conflict: policy default with kvc"));
 }
