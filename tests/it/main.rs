@@ -1,3 +1,5 @@
 //! Integration tests, one binary: a file per topic.
 
 mod scenario;
+mod trace_cases;
+mod trace_sample;
