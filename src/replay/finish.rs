@@ -21,10 +21,10 @@ impl Replayer<'_> {
         if let (Some(worker), Some(incarnation)) = (served, answer.incarnation) {
             self.hear(now, worker, incarnation);
         }
-        if let Some(index) = served.and_then(|worker| self.fleet.index(worker)) {
-            if answer.output_tokens > 0 {
-                self.policy.served(session, index);
-            }
+        if let Some(index) = served.and_then(|worker| self.fleet.index(worker))
+            && answer.output_tokens > 0
+        {
+            self.policy.served(session, index);
         }
         if let (Some(intended), Some(actual)) = (intended, served)
             && intended != actual

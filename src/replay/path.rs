@@ -24,7 +24,7 @@ impl Replayer<'_> {
         self.arm_total(now, request);
         self.choose(request, None);
         match self.config.replay.mechanism {
-            Mechanism::Dp => self.to_colocated(now, request),
+            Mechanism::Dp => self.colocated(now, request),
             Mechanism::Pd => self.plain(now, request, ExecutionMode::PdRouter, ModeReason::Mechanism),
             Mechanism::Kvc if self.is_first(request) && self.config.replay.first_turn == FirstTurn::Plain => {
                 self.plain(now, request, ExecutionMode::PdRouterTurn1, ModeReason::FirstTurn);
@@ -66,7 +66,7 @@ impl Replayer<'_> {
         turn.booking = booking;
     }
 
-    fn to_colocated(&mut self, now: Time, request: RequestIx) {
+    fn colocated(&mut self, now: Time, request: RequestIx) {
         let (mode, reason) = (ExecutionMode::DpColocated, ModeReason::Mechanism);
         match self.turn(request).selection {
             Some(selection) => self.generate(now, request, mode, reason, Route::Worker(selection.worker)),
