@@ -1,7 +1,7 @@
 //! The soft cap by its formula, and the router's verdicts over a small table.
 
 use super::*;
-use crate::base::{RequestIx, SessionIx, Time};
+use crate::base::{SessionIx, Time};
 use crate::kv::BlockPath;
 use crate::sessions::{Residence, SessionTable};
 
@@ -41,8 +41,7 @@ fn table(tokens: &[u32]) -> SessionTable {
         table.begin_turn(session, false);
         table.take_slot(session, 0, at);
         let blocks = BlockPath::EMPTY;
-        let turn = RequestIx(ix);
-        table.hold(session, Residence { worker: 0, tokens: *tokens, blocks, turn, since: at, incarnation: 0 });
+        table.hold(session, Residence { worker: 0, tokens: *tokens, blocks, since: at });
         table.end_turn(session, at);
     }
     table

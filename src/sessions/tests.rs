@@ -3,14 +3,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::{RequestIx, SessionIx, Time};
+use crate::base::{SessionIx, Time};
 use crate::kv::{BlockPath, BlockTree};
 use crate::trace::TurnTrace;
 
 const S: SessionIx = SessionIx(0);
 
 fn residence(worker: u16, tokens: u32, blocks: BlockPath, since: Time) -> Residence {
-    Residence { worker, tokens, blocks, turn: RequestIx(0), since, incarnation: 0 }
+    Residence { worker, tokens, blocks, since }
 }
 
 fn turn(input_length: u32, prompt: BlockPath) -> TurnTrace {

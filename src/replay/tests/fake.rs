@@ -519,7 +519,7 @@ pub fn run_watched(
             break;
         }
         let wake = replayer.poll_timeout().map(|(at, _)| at);
-        assert!(wake.is_some() || replayer.awaited() > 0, "a lost wake at {now}");
+        assert!(wake.is_some() || replayer.in_flight() > 0, "a lost wake at {now}");
         let told = fake.next();
         let next = wake.into_iter().chain(told).min().expect("something to wait for");
         assert!(next >= now, "time runs forward");
