@@ -276,7 +276,7 @@ impl Replayer<'_> {
         stats.refusals_in_row = 0;
         stats.excluded = Some(worker.index);
         if self.table.residence(session).is_some_and(|held| held.worker == worker.index) {
-            self.table.lose(session, Loss::Released);
+            self.table.lose(session, Loss::Moved);
             self.close(now, session);
         }
         if self.table.slot(session) == Some(worker.index) {
