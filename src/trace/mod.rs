@@ -4,6 +4,7 @@
 //! Does not know when a turn will be sent: that is the replayer's.
 
 mod assemble;
+pub mod generate;
 mod model;
 mod order;
 mod read;
