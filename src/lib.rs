@@ -13,5 +13,6 @@ pub mod record;
 pub mod replay;
 pub mod results;
 pub mod scenario;
+pub mod sessions;
 pub mod sim;
 pub mod trace;

@@ -1,5 +1,97 @@
-//! Policies: pure choice of a worker from a view and a request, with the reason.
+//! Policies: which worker of the candidate role serves a request.
+//!
+//! A choice is a function of the view, the request and the policy's own counters and marks, and says why. Policies do
+//! not send, open or admit anything, and do not know what became of a request unless told ([`Policy::sent`],
+//! [`Policy::served`]).
+//! Invariant: ties go to the lowest index; only workers that are up are chosen.
 
+mod assumed;
+mod cache_aware;
 mod config;
+mod kv_aware;
+mod round_robin;
+mod sticky;
+mod view;
 
+#[cfg(test)]
+mod tests;
+
+pub use assumed::AssumedBlocks;
+pub use cache_aware::CacheAware;
 pub use config::{CacheAwareConfig, KvAwareConfig, OverlapSource, PolicyConfig, PolicyName};
+pub use kv_aware::KvAware;
+pub use round_robin::RoundRobin;
+pub use sticky::Sticky;
+pub use view::{ClusterView, HeaderMode, PolicyRequest, Selection, SelectionReason, WorkerView};
+
+use crate::base::SessionIx;
+use crate::kv::{BlockPath, BlockTree};
+
+/// A policy with its state.
+#[derive(Debug)]
+pub enum Policy {
+    /// `default`.
+    RoundRobin(RoundRobin),
+    /// `sticky`.
+    Sticky(Sticky),
+    /// `kv-aware`.
+    KvAware(KvAware),
+    /// `cache-aware`.
+    CacheAware(CacheAware),
+}
+
+impl Policy {
+    /// The configured policy, for a trace of `sessions` sessions.
+    pub fn new(config: &PolicyConfig, sessions: usize) -> Policy {
+        match config.name {
+            PolicyName::Default => Policy::RoundRobin(RoundRobin::default()),
+            PolicyName::Sticky => Policy::Sticky(Sticky::new(sessions)),
+            PolicyName::KvAware => Policy::KvAware(KvAware::new(config.kv_aware.clone(), sessions)),
+            PolicyName::CacheAware => Policy::CacheAware(CacheAware::new(config.cache_aware.clone())),
+        }
+    }
+
+    /// Chooses a worker; `None` when none is up.
+    pub fn select(&mut self, view: &ClusterView, request: &PolicyRequest) -> Option<Selection> {
+        match self {
+            Policy::RoundRobin(policy) => policy.select(view, request),
+            Policy::Sticky(policy) => policy.select(view, request),
+            Policy::KvAware(policy) => policy.select(view, request),
+            Policy::CacheAware(policy) => policy.select(view, request),
+        }
+    }
+
+    /// A request with this prompt was sent to `worker`, or is meant for it.
+    pub fn sent(&mut self, tree: &BlockTree, session: SessionIx, worker: u16, prompt: BlockPath) {
+        match self {
+            Policy::RoundRobin(_) | Policy::Sticky(_) => {}
+            Policy::KvAware(policy) => policy.sent(tree, session, worker, prompt),
+            Policy::CacheAware(policy) => policy.sent(tree, worker, prompt),
+        }
+    }
+
+    /// `worker` is the one that answered.
+    pub fn served(&mut self, session: SessionIx, worker: u16) {
+        match self {
+            Policy::Sticky(policy) => policy.served(session, worker),
+            Policy::RoundRobin(_) | Policy::KvAware(_) | Policy::CacheAware(_) => {}
+        }
+    }
+
+    /// The session is to be placed afresh: its worker refused it too often.
+    pub fn forget(&mut self, session: SessionIx) {
+        match self {
+            Policy::Sticky(policy) => policy.forget(session),
+            Policy::KvAware(policy) => policy.forget(session),
+            Policy::RoundRobin(_) | Policy::CacheAware(_) => {}
+        }
+    }
+
+    /// Choices depend on the workers' usage: the loads are worth polling.
+    pub fn reads_usage(&self) -> bool {
+        match self {
+            Policy::KvAware(policy) => policy.reads_usage(),
+            Policy::RoundRobin(_) | Policy::Sticky(_) | Policy::CacheAware(_) => false,
+        }
+    }
+}

@@ -94,6 +94,8 @@ labels! {
         PreviousTurnFailed = "previous-turn-failed",
         /// The D did not know the session.
         SessionNotFound = "session-not-found",
+        /// The session has a turn in flight.
+        SessionBusy = "session-busy",
         /// No free slot under the soft cap.
         SessionCap = "session-cap",
         /// The pool has no room.

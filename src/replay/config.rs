@@ -27,6 +27,8 @@ pub struct ReplayConfig {
     pub stall_timeout_s: f64,
     /// Longest time from send to end, seconds of the run; 0: no limit.
     pub request_timeout_s: f64,
+    /// Path of a session's first turn (`kvc`).
+    pub first_turn: FirstTurn,
     /// What follows a failed turn.
     pub on_turn_failure: OnTurnFailure,
     /// Service time assumed for `think` where the trace has none: base, seconds.
@@ -59,6 +61,16 @@ pub enum Schedule {
     Think,
     /// At its scaled timestamp, whatever the previous turn does.
     OpenStrict,
+}
+
+/// Path of a session's first turn (`kvc`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FirstTurn {
+    /// The plain path; the session is seeded by its second turn, as in the source documents.
+    Plain,
+    /// Already a seed.
+    Seed,
 }
 
 /// What follows a failed turn.
@@ -108,6 +120,7 @@ impl Default for ReplayConfig {
             arrival_jitter_ms: 0.0,
             stall_timeout_s: 120.0,
             request_timeout_s: 0.0,
+            first_turn: FirstTurn::Plain,
             on_turn_failure: OnTurnFailure::Continue,
             service_base_s: 0.8,
             service_tokens_per_s: 85.0,

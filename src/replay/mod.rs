@@ -1,5 +1,26 @@
 //! The replayer: due turns, policy, session, admission, path. Emits actions, takes events, writes records.
+//!
+//! A pure machine: it is told the time, and knows the cluster only through [`crate::protocol`]. One mutation
+//! ([`Replayer::handle_event`], [`Replayer::handle_timeout`], [`Replayer::interrupt`]), then drain the `poll_` methods.
+//! Invariant: every planned request leaves exactly one record, and while one is missing there is a wake or an awaited
+//! answer. Pending work is ordered by (time, creation): the same seed gives the same bytes.
 
+mod answers;
+mod calls;
 mod config;
+mod finish;
+mod fleet;
+mod machine;
+mod path;
+mod place;
+mod plan;
+mod record;
+mod schedule;
+mod stop;
+mod turn;
 
-pub use config::{Mechanism, OnTurnFailure, ReplayConfig, Schedule};
+#[cfg(test)]
+mod tests;
+
+pub use config::{FirstTurn, Mechanism, OnTurnFailure, ReplayConfig, Schedule};
+pub use machine::{ReplayFacts, Replayer, ReplayerConfig, WakeReason};

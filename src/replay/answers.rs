@@ -1,0 +1,62 @@
+//! Events of the cluster: calls, ends, quiet streams, loads, workers that come and go.
+
+use crate::base::{RequestIx, Time, WorkerId};
+use crate::protocol::{Event, WorkerState};
+use crate::record::LedgerKind;
+use crate::replay::machine::Note;
+use crate::replay::schedule::Wake;
+use crate::replay::turn::{Quiet, Stage};
+use crate::replay::{Replayer, plan};
+
+impl Replayer<'_> {
+    pub(super) fn take_event(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Opened { call, worker, result } => self.take_opened(now, call, worker, result),
+            Event::Admission { call, worker, result } => self.take_admission(now, call, worker, result),
+            Event::Finished(answer) => self.take_finished(now, *answer),
+            Event::Silent { request, first_token_at, since, output_tokens } => {
+                self.take_silent(request, Quiet { first_token_at, since, output_tokens });
+            }
+            Event::Loads(reports) => reports.into_iter().for_each(|report| self.fleet.heard_load(report)),
+            Event::WorkerChanged { worker, state } => self.take_change(now, worker, state),
+        }
+    }
+
+    fn take_silent(&mut self, request: RequestIx, quiet: Quiet) {
+        let generating = self.active.get(&request).is_some_and(|turn| turn.stage == Stage::Generating);
+        if !generating {
+            return;
+        }
+        let limit = plan::positive(self.config.replay.stall_timeout_s);
+        let key = limit.map(|limit| self.arm(quiet.since + limit, Wake::Stall(request)));
+        let turn = self.turn_mut(request);
+        turn.quiet = Some(quiet);
+        let replaced = std::mem::replace(&mut turn.stall_timer, key);
+        self.timers.disarm(replaced);
+    }
+
+    fn take_change(&mut self, now: Time, worker: WorkerId, state: WorkerState) {
+        let kind = match state {
+            WorkerState::Up { .. } => LedgerKind::WorkerUp,
+            WorkerState::Down => LedgerKind::WorkerDown,
+            WorkerState::Gone => LedgerKind::WorkerGone,
+        };
+        self.note(now, kind, Note { worker: Some(worker), ..Note::default() });
+        if worker.role != self.fleet.role() {
+            return;
+        }
+        match state {
+            WorkerState::Up { incarnation } => {
+                self.fleet.up(worker.index);
+                self.table.add_worker(worker.index);
+                self.hear(now, worker, incarnation);
+            }
+            WorkerState::Down | WorkerState::Gone => {
+                self.fleet.down(worker.index);
+                if let Some(index) = self.fleet.index(worker) {
+                    self.table.gone(index, now);
+                }
+            }
+        }
+    }
+}

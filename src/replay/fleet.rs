@@ -1,0 +1,133 @@
+//! The workers the policy chooses among, as the replayer counts and believes them.
+//!
+//! A request counts as in flight from the decision to its end.
+//! Invariant: every booking is taken back exactly once.
+
+use crate::base::{Role, WorkerId};
+use crate::policies::WorkerView;
+use crate::protocol::LoadReport;
+
+/// One request's share of a worker's load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Booking {
+    pub worker: u16,
+    pub routed: bool,
+    pub tokens: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Member {
+    inflight_tokens: u64,
+    capacity_heard: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    role: Role,
+    views: Vec<WorkerView>,
+    members: Vec<Member>,
+    capacity_known: Option<u64>,
+}
+
+impl Fleet {
+    pub fn new(role: Role, workers: &[WorkerId], capacity_known: Option<u64>) -> Fleet {
+        let mut fleet = Fleet { role, views: Vec::new(), members: Vec::new(), capacity_known };
+        for worker in workers.iter().filter(|worker| worker.role == role) {
+            fleet.up(worker.index);
+        }
+        fleet
+    }
+
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    pub fn len(&self) -> usize {
+        self.views.len()
+    }
+
+    pub fn views(&self) -> &[WorkerView] {
+        &self.views
+    }
+
+    pub fn id(&self, index: u16) -> WorkerId {
+        WorkerId::new(self.role, index)
+    }
+
+    pub fn is_up(&self, index: u16) -> bool {
+        self.views.get(usize::from(index)).is_some_and(|view| view.up)
+    }
+
+    /// Index of a worker of the candidate role that is known.
+    pub fn index(&self, worker: WorkerId) -> Option<u16> {
+        (worker.role == self.role && usize::from(worker.index) < self.views.len()).then_some(worker.index)
+    }
+
+    /// The worker serves; a new one joins.
+    pub fn up(&mut self, index: u16) {
+        let wanted = usize::from(index) + 1;
+        if self.views.len() < wanted {
+            self.views.resize(wanted, WorkerView::default());
+            self.members.resize(wanted, Member::default());
+        }
+        self.views[usize::from(index)].up = true;
+    }
+
+    /// The worker does not serve.
+    pub fn down(&mut self, index: u16) {
+        if let Some(view) = self.views.get_mut(usize::from(index)) {
+            view.up = false;
+            view.load = None;
+        }
+    }
+
+    pub fn book(&mut self, index: u16) -> Booking {
+        let view = &mut self.views[usize::from(index)];
+        view.inflight += 1;
+        view.assigned += 1;
+        Booking { worker: index, routed: false, tokens: 0 }
+    }
+
+    /// The booked request leaves, with so many tokens of its own.
+    pub fn depart(&mut self, booking: &mut Booking, routed: bool, tokens: u64) {
+        debug_assert_eq!(booking.tokens, 0, "a request leaves once");
+        booking.routed = routed;
+        booking.tokens = tokens;
+        self.views[usize::from(booking.worker)].routed += u32::from(routed);
+        self.members[usize::from(booking.worker)].inflight_tokens += tokens;
+    }
+
+    pub fn take_back(&mut self, booking: Booking) {
+        let view = &mut self.views[usize::from(booking.worker)];
+        view.inflight -= 1;
+        view.routed -= u32::from(booking.routed);
+        self.members[usize::from(booking.worker)].inflight_tokens -= booking.tokens;
+    }
+
+    pub fn heard_capacity(&mut self, index: u16, tokens: u64) {
+        self.members[usize::from(index)].capacity_heard = Some(tokens);
+    }
+
+    pub fn heard_load(&mut self, report: LoadReport) {
+        if let Some(index) = self.index(report.worker) {
+            self.heard_capacity(index, report.capacity_tokens);
+            self.views[usize::from(index)].load = Some(report);
+        }
+    }
+
+    pub fn inflight_tokens(&self, index: u16) -> u64 {
+        self.members[usize::from(index)].inflight_tokens
+    }
+
+    /// Tokens believed used over the capacity, where one is known or was heard.
+    pub fn believed_usage(&self, index: u16, resident_tokens: u64) -> Option<f64> {
+        let member = &self.members[usize::from(index)];
+        let capacity = self.capacity_known.or(member.capacity_heard).filter(|capacity| *capacity > 0)?;
+        Some((resident_tokens + member.inflight_tokens) as f64 / capacity as f64)
+    }
+
+    pub fn set_believed_usage(&mut self, index: u16, usage: Option<f64>) {
+        self.views[usize::from(index)].believed_usage = usage;
+    }
+}

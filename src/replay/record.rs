@@ -1,0 +1,208 @@
+//! Record of a request: the turn's times and choices, and how it ended.
+
+use crate::base::{Dur, RequestIx, Time, WorkerId};
+use crate::protocol::{ErrorClass, Phases, Route, TokenRun};
+use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord, SCHEMA_VERSION};
+use crate::replay::Replayer;
+use crate::replay::turn::{Quiet, Turn};
+
+/// How a request ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ending {
+    pub outcome: Outcome,
+    pub finish_reason: Option<&'static str>,
+    pub error_class: Option<ErrorClass>,
+    pub error_message: Option<String>,
+    pub http_status: Option<u16>,
+    pub prefill_worker: Option<WorkerId>,
+    pub decode_worker: Option<WorkerId>,
+    pub incarnation: Option<u32>,
+    pub cached_tokens: Option<u32>,
+    pub output_tokens: u32,
+    pub first_token_at: Option<Time>,
+    pub last_token_at: Option<Time>,
+    pub phases: Phases,
+    pub retractions: u32,
+    pub token_runs: Vec<TokenRun>,
+}
+
+/// Whether a request was sent.
+#[derive(Debug)]
+pub(super) enum Sent<'a> {
+    /// Under way until now.
+    Yes(&'a Turn),
+    /// Never left the queue.
+    No(ModeReason),
+}
+
+impl Ending {
+    /// Ended by the replayer itself.
+    pub fn given_up(outcome: Outcome, error: Option<(ErrorClass, String)>) -> Ending {
+        let (error_class, error_message) = error.unzip();
+        Ending {
+            outcome,
+            finish_reason: None,
+            error_class,
+            error_message,
+            http_status: None,
+            prefill_worker: None,
+            decode_worker: None,
+            incarnation: None,
+            cached_tokens: None,
+            output_tokens: 0,
+            first_token_at: None,
+            last_token_at: None,
+            phases: Phases::default(),
+            retractions: 0,
+            token_runs: Vec::new(),
+        }
+    }
+
+    /// Nothing could be sent.
+    pub fn unanswered(class: ErrorClass, message: String) -> Ending {
+        Ending::given_up(Outcome::Error, Some((class, message)))
+    }
+
+    /// Keeps what a stream gave before it went quiet.
+    pub fn keep_quiet(&mut self, quiet: Option<Quiet>) {
+        let Some(quiet) = quiet.filter(|quiet| quiet.output_tokens > 0) else { return };
+        self.output_tokens = quiet.output_tokens;
+        self.first_token_at = quiet.first_token_at;
+        self.last_token_at = Some(quiet.since);
+    }
+}
+
+impl Replayer<'_> {
+    /// Writes the record of a request.
+    pub(super) fn record(&mut self, now: Time, request: RequestIx, sent: Sent, mut ending: Ending) {
+        let planned = self.trace.turn(request);
+        let settled = &mut self.settled[request.ix()];
+        assert!(!*settled, "request {} has its record already", request.0);
+        *settled = true;
+        self.ended += 1;
+        self.stats[planned.session.ix()].settled += 1;
+        let tokens = std::mem::take(&mut ending.token_runs);
+        let record = match sent {
+            Sent::Yes(turn) => self.sent_record(now, request, turn, ending),
+            Sent::No(mode_reason) => {
+                RequestRecord { mode_reason, ..self.base_record(now, request, self.planned[request.ix()], ending) }
+            }
+        };
+        self.records.push_back((record, tokens));
+    }
+
+    /// The fields every record has.
+    fn base_record(&self, now: Time, request: RequestIx, scheduled: Time, ending: Ending) -> RequestRecord {
+        let planned = self.trace.turn(request);
+        let session_id = self.trace.sessions[planned.session.ix()].id.clone();
+        RequestRecord {
+            schema_version: SCHEMA_VERSION,
+            run_id: self.config.run_id.clone(),
+            request_id: self.request_id(request, &session_id),
+            session_id,
+            turn_id: planned.turn_id,
+            trace_request_id: planned.request_id.as_deref().map(str::to_owned),
+            trace_line: planned.line,
+            policy: self.config.policy.name.as_str().to_owned(),
+            mechanism: self.config.replay.mechanism.as_str().to_owned(),
+            execution_mode: ExecutionMode::NotSent,
+            mode_reason: ModeReason::RunStopped,
+            prefill_worker: None,
+            decode_worker_intended: None,
+            decode_worker_actual: None,
+            route_mismatch: false,
+            placements: 0,
+            scheduled_ns: scheduled.ns(),
+            released_ns: None,
+            sent_ns: None,
+            first_token_ns: ending.first_token_at.map(Time::ns),
+            last_token_ns: ending.last_token_at.map(Time::ns),
+            ended_ns: now.ns(),
+            ttft_ms: None,
+            tpot_ms: None,
+            e2e_ms: None,
+            sched_ttft_ms: None,
+            sched_e2e_ms: None,
+            wait_previous_turn_ms: None,
+            queue_cap_wait_ms: None,
+            schedule_lag_ms: None,
+            admission_ms: None,
+            prefill_queue_ms: ms(ending.phases.prefill_queue),
+            prefill_ms: ms(ending.phases.prefill),
+            kv_transfer_ms: ms(ending.phases.kv_transfer),
+            decode_queue_ms: ms(ending.phases.decode_queue),
+            input_tokens: planned.input_length,
+            append_tokens: planned.input_length,
+            output_tokens: ending.output_tokens,
+            expected_output_tokens: planned.output_length,
+            cached_tokens: ending.cached_tokens,
+            index_hit_tokens_device: None,
+            index_hit_tokens_host_only: None,
+            assumed_hit_tokens: 0,
+            ideal_hit_tokens: self.ideal_hits[request.ix()],
+            outcome: ending.outcome,
+            finish_reason: ending.finish_reason.map(str::to_owned),
+            error_class: ending.error_class.map(|class| class.as_str().to_owned()),
+            error_message: ending.error_message,
+            http_status: ending.http_status,
+            attempts: 0,
+            retractions: ending.retractions,
+        }
+    }
+
+    fn sent_record(&self, now: Time, request: RequestIx, turn: &Turn, ending: Ending) -> RequestRecord {
+        let first = ending.first_token_at;
+        let decode_worker = ending.decode_worker.or(match turn.departed {
+            Some((_, Route::Worker(worker))) => Some(worker),
+            Some((_, Route::Router(_))) | None => None,
+        });
+        let prefill_worker = ending.prefill_worker;
+        let tpot = match (first, ending.last_token_at) {
+            (Some(first), Some(last)) if ending.outcome == Outcome::Ok && ending.output_tokens > 1 => {
+                Some(last.since(first).as_millis_f64() / f64::from(ending.output_tokens - 1))
+            }
+            (Some(_) | None, Some(_) | None) => None,
+        };
+        let since_first = |from: Time| first.map(|first| first.since(from).as_millis_f64());
+        let wait = turn.cap_wait;
+        let lag = Dur(turn.sent.since(turn.released).ns().saturating_sub(wait.ns()));
+        RequestRecord {
+            execution_mode: turn.mode,
+            mode_reason: turn.reason,
+            prefill_worker: prefill_worker.map(|worker| worker.to_string()),
+            decode_worker_intended: turn.intended.map(|worker| worker.to_string()),
+            decode_worker_actual: decode_worker.map(|worker| worker.to_string()),
+            route_mismatch: turn.intended.is_some() && decode_worker.is_some() && turn.intended != decode_worker,
+            placements: turn.placements,
+            released_ns: Some(turn.released.ns()),
+            sent_ns: Some(turn.sent.ns()),
+            ttft_ms: since_first(turn.sent),
+            tpot_ms: tpot,
+            e2e_ms: Some(now.since(turn.sent).as_millis_f64()),
+            sched_ttft_ms: since_first(turn.scheduled),
+            sched_e2e_ms: Some(now.since(turn.scheduled).as_millis_f64()),
+            wait_previous_turn_ms: Some(turn.released.since(turn.scheduled).as_millis_f64()),
+            queue_cap_wait_ms: Some(wait.as_millis_f64()),
+            schedule_lag_ms: Some(lag.as_millis_f64()),
+            admission_ms: turn.departed.map(|(at, _)| at.since(turn.sent).as_millis_f64()),
+            append_tokens: turn.append_tokens,
+            assumed_hit_tokens: turn.selection.map_or(0, |chosen| chosen.assumed_hit_tokens),
+            attempts: u32::from(turn.departed.is_some()),
+            ..self.base_record(now, request, turn.scheduled, ending)
+        }
+    }
+
+    /// `<session>/<turn>`, with the line where the trace repeats a turn.
+    fn request_id(&self, request: RequestIx, session_id: &str) -> String {
+        let planned = self.trace.turn(request);
+        let range = &self.trace.sessions[planned.session.ix()].turns;
+        let same = |other: u32| range.contains(&other) && self.trace.turns[other as usize].turn_id == planned.turn_id;
+        let repeated = request.0.checked_sub(1).is_some_and(same) || same(request.0 + 1);
+        let suffix = if repeated { format!("#{}", planned.line) } else { String::new() };
+        format!("{session_id}/{}{suffix}", planned.turn_id)
+    }
+}
+
+fn ms(length: Option<Dur>) -> Option<f64> {
+    length.map(Dur::as_millis_f64)
+}
