@@ -15,6 +15,9 @@ pub struct EngineConfig {
     pub chunk_tokens: u32,
     /// Most requests in one decode batch.
     pub max_running: u32,
+    /// Tokens kept free for the growth of each request that decodes or is about to, at most what it still needs
+    /// (SGLang's `num_reserved_decode_tokens`).
+    pub reserved_decode_tokens: u32,
     /// Largest prompt + answer a worker accepts, tokens; the pool is always a limit too. 0: the pool alone.
     pub context_limit_tokens: u64,
     /// Decode workers keep finished and transferred prompts in a radix cache. Off in SGLang 0.5.10.
@@ -86,6 +89,7 @@ impl Default for EngineConfig {
             page_size: 64,
             chunk_tokens: 8192,
             max_running: 64,
+            reserved_decode_tokens: 512,
             context_limit_tokens: 0,
             decode_radix_cache: false,
             admission_cost_us: 200,
