@@ -21,10 +21,10 @@ impl Replayer<'_> {
         if let (Some(worker), Some(incarnation)) = (served, answer.incarnation) {
             self.hear(now, worker, incarnation);
         }
-        if let Some(index) = served.and_then(|worker| self.fleet.index(worker)) {
-            if answer.output_tokens > 0 {
-                self.policy.served(session, index);
-            }
+        if let Some(index) = served.and_then(|worker| self.fleet.index(worker))
+            && answer.output_tokens > 0
+        {
+            self.policy.served(session, index);
         }
         if let (Some(intended), Some(actual)) = (intended, served)
             && intended != actual
@@ -113,9 +113,7 @@ impl Replayer<'_> {
             worker,
             tokens: planned.input_length + planned.output_length,
             blocks: planned.context,
-            turn: request,
             since: now,
-            incarnation: ending.incarnation.or(self.table.incarnation(worker)).unwrap_or(0),
         };
         self.table.hold(turn.session, residence);
         if !self.fleet.is_up(worker) {
@@ -199,7 +197,6 @@ impl Ending {
             http_status: answer.http_status,
             prefill_worker: answer.prefill_worker,
             decode_worker: answer.decode_worker,
-            incarnation: answer.incarnation,
             cached_tokens: Some(answer.cached_tokens),
             output_tokens: tokens,
             first_token_at: answer.first_token_at,

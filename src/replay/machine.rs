@@ -214,13 +214,8 @@ impl<'t> Replayer<'t> {
         self.ended
     }
 
-    /// Requests on the wire.
+    /// Requests on the wire; each awaits an answer of the cluster.
     pub fn in_flight(&self) -> u64 {
-        self.active.len() as u64
-    }
-
-    /// Answers awaited: control calls and generate requests.
-    pub fn awaited(&self) -> u64 {
         self.active.len() as u64
     }
 

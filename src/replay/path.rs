@@ -24,7 +24,7 @@ impl Replayer<'_> {
         self.arm_total(now, request);
         self.choose(request, None);
         match self.config.replay.mechanism {
-            Mechanism::Dp => self.to_colocated(now, request),
+            Mechanism::Dp => self.colocated(now, request),
             Mechanism::Pd => self.plain(now, request, ExecutionMode::PdRouter, ModeReason::Mechanism),
             Mechanism::Kvc if self.is_first(request) && self.config.replay.first_turn == FirstTurn::Plain => {
                 self.plain(now, request, ExecutionMode::PdRouterTurn1, ModeReason::FirstTurn);
@@ -66,7 +66,7 @@ impl Replayer<'_> {
         turn.booking = booking;
     }
 
-    fn to_colocated(&mut self, now: Time, request: RequestIx) {
+    fn colocated(&mut self, now: Time, request: RequestIx) {
         let (mode, reason) = (ExecutionMode::DpColocated, ModeReason::Mechanism);
         match self.turn(request).selection {
             Some(selection) => self.generate(now, request, mode, reason, Route::Worker(selection.worker)),
@@ -214,7 +214,7 @@ impl Replayer<'_> {
         let shipped_tokens = if direct { active.append_tokens } else { turn.input_length };
         let own_tokens = u64::from(shipped_tokens) + u64::from(turn.output_length);
         if let Some(booking) = &mut active.booking {
-            self.fleet.depart(booking, routed, own_tokens);
+            self.fleet.depart(booking, own_tokens);
             self.policy.sent(&self.trace.tree, turn.session, booking.worker, turn.prompt);
         }
         self.actions.push_back(Action::Generate(Generate {
@@ -271,7 +271,7 @@ impl Replayer<'_> {
         stats.refusals_in_row = 0;
         stats.excluded = Some(worker.index);
         if self.table.residence(session).is_some_and(|held| held.worker == worker.index) {
-            self.table.lose(session, Loss::Released);
+            self.table.lose(session, Loss::Moved);
             self.close(now, session);
         }
         if self.table.slot(session) == Some(worker.index) {

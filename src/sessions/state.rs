@@ -1,6 +1,6 @@
 //! States of a session: cold → seeding → resident → evicted → seeding → …
 
-use crate::base::{RequestIx, Time};
+use crate::base::Time;
 use crate::kv::BlockPath;
 use crate::record::ModeReason;
 
@@ -27,16 +27,12 @@ pub enum SessionState {
 pub struct Residence {
     /// Index of the worker.
     pub worker: u16,
-    /// Tokens held: prompt and answer of `turn`.
+    /// Tokens held: prompt and answer of the last turn that ran in the session.
     pub tokens: u32,
     /// Full blocks held, as far as the trace names them.
     pub blocks: BlockPath,
-    /// Last turn that ran in the session.
-    pub turn: RequestIx,
     /// End of that turn.
     pub since: Time,
-    /// Process identity of the worker.
-    pub incarnation: u32,
 }
 
 /// Why a session has no KV any more.
@@ -44,7 +40,7 @@ pub struct Residence {
 pub enum Loss {
     /// The worker trimmed it to make room.
     Trimmed,
-    /// The worker or the replayer dropped it while idle.
+    /// The worker dropped it while idle.
     Idle,
     /// The worker restarted.
     WorkerRestarted,
@@ -54,13 +50,13 @@ pub enum Loss {
     TurnFailed,
     /// The worker did not know it.
     NotFound,
-    /// The policy chose another worker.
+    /// The policy chose another worker, or its worker refused it too often.
     Moved,
     /// The prompt did not continue what was held.
     Compacted,
     /// The append was too large to go direct.
     AppendTooLarge,
-    /// The session gave its KV and slot up: refused too often there, or for a session that waits.
+    /// The replayer dropped it while idle, for room or for its slot, or at its end.
     Released,
 }
 

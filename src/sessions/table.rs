@@ -107,11 +107,6 @@ impl SessionTable {
         self.workers[usize::from(worker)].idle_slots.first().map(|(_, session)| *session)
     }
 
-    /// Newest process identity heard of.
-    pub fn incarnation(&self, worker: u16) -> Option<u32> {
-        self.workers[usize::from(worker)].incarnation
-    }
-
     /// Time the session has held a slot until `now`.
     pub fn slot_hold(&self, session: SessionIx, now: Time) -> Dur {
         let session = &self.sessions[session.ix()];
@@ -187,7 +182,7 @@ impl SessionTable {
         }
     }
 
-    /// `worker`, as process `incarnation`, opened the session.
+    /// `worker` opened the session.
     pub fn opened(&mut self, session: SessionIx, worker: u16) {
         self.sessions[session.ix()].open_on = Some(worker);
     }
@@ -303,8 +298,9 @@ impl SessionTable {
         }
     }
 
-    /// Recomputes every set and sum from the sessions and compares. For tests: it visits all sessions.
-    pub fn check(&self) -> Result<(), String> {
+    /// Recomputes every set and sum from the sessions and compares; it visits all sessions.
+    #[cfg(test)]
+    pub(crate) fn check(&self) -> Result<(), String> {
         for (index, worker) in (0u16..).zip(&self.workers) {
             let mut seen = WorkerSessions {
                 incarnation: worker.incarnation,
