@@ -18,12 +18,22 @@ impl RoundRobin {
     }
 
     pub(super) fn next(&mut self, view: &ClusterView, excluded: Option<u16>) -> Option<u16> {
-        let up = view.candidates(excluded).count() as u64;
-        if up == 0 {
+        self.take(|| view.candidates(excluded).map(|(index, _)| index))
+    }
+
+    /// The next in turn of those with the fewest requests in flight.
+    pub(super) fn next_idle(&mut self, view: &ClusterView, excluded: Option<u16>) -> Option<u16> {
+        let least = view.candidates(excluded).map(|(_, worker)| worker.inflight).min()?;
+        self.take(|| view.candidates(excluded).filter(|(_, worker)| worker.inflight == least).map(|(index, _)| index))
+    }
+
+    fn take<I: Iterator<Item = u16>>(&mut self, among: impl Fn() -> I) -> Option<u16> {
+        let count = among().count() as u64;
+        if count == 0 {
             return None;
         }
-        let at = (self.taken % up) as usize;
+        let at = (self.taken % count) as usize;
         self.taken += 1;
-        view.candidates(excluded).nth(at).map(|(index, _)| index)
+        among().nth(at)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The PD router's manual map has the last word on where a session's first request lands, so a session is bound to the
 //! worker that answered, not to the one asked for. A session whose worker is gone moves once: the manual map gives a
-//! key without a worker to the one with the fewest requests in flight, so the same rule is used here and both agree.
+//! key without a worker to the one with the fewest requests in flight, equals in turn. The same rule is used here, so
+//! that both agree as far as their counts do; where they do not, the next answer binds the session anew.
 //! Invariant: no session moves while its worker is up.
 
 use crate::base::SessionIx;
@@ -27,10 +28,7 @@ impl Sticky {
             None => (self.rotation.next(view, request.excluded)?, SelectionReason::Rotation),
             Some(bound) => match view.candidates(request.excluded).find(|(index, _)| *index == bound) {
                 Some((index, _)) => (index, SelectionReason::Bound),
-                None => {
-                    let idle = view.candidates(request.excluded).min_by_key(|(index, worker)| (worker.routed, *index));
-                    (idle?.0, SelectionReason::BoundWorkerGone)
-                }
+                None => (self.rotation.next_idle(view, request.excluded)?, SelectionReason::BoundWorkerGone),
             },
         };
         Some(view.selection(request.session, index, reason, 0))

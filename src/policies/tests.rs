@@ -77,15 +77,15 @@ fn sticky_stays_with_whoever_answered_and_moves_once() {
     desk.served(7, 2);
     assert_eq!(REASON(&desk.ask(&three, 7, &[], None).unwrap()), (2, "bound"));
     three[2].up = false;
-    three[0].routed = 1;
+    three[0].inflight = 1;
     assert_eq!(REASON(&desk.ask(&three, 7, &[], None).unwrap()), (1, "bound-worker-gone"));
     desk.served(7, 1);
     three[2].up = true;
     three.push(three[2]);
     assert_eq!(REASON(&desk.ask(&three, 7, &[], None).unwrap()), (1, "bound"));
-    assert_eq!(REASON(&desk.ask(&three, 8, &[], None).unwrap()), (1, "rotation"));
+    assert_eq!(REASON(&desk.ask(&three, 8, &[], None).unwrap()), (2, "rotation"));
     desk.policy.forget(SessionIx(7));
-    assert_eq!(REASON(&desk.ask(&three, 7, &[], None).unwrap()), (2, "rotation"));
+    assert_eq!(REASON(&desk.ask(&three, 7, &[], None).unwrap()), (3, "rotation"));
 }
 
 #[test]

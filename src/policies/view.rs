@@ -13,8 +13,6 @@ pub struct WorkerView {
     pub up: bool,
     /// Requests assigned to it and not ended, from the moment of the decision.
     pub inflight: u32,
-    /// Those of them that go through the PD router.
-    pub routed: u32,
     /// Requests ever assigned to it.
     pub assigned: u64,
     /// Tokens believed to be used over its capacity; `None` while the capacity is unknown.
@@ -117,7 +115,7 @@ pub enum SelectionReason {
     Rotation,
     /// The session is bound to it.
     Bound,
-    /// The session's worker is gone: the one with the fewest requests through the router.
+    /// The session's worker is gone: the one with the fewest requests in flight.
     BoundWorkerGone,
     /// Most blocks of the prompt.
     Overlap,

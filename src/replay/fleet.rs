@@ -11,7 +11,6 @@ use crate::protocol::LoadReport;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Booking {
     pub worker: u16,
-    pub routed: bool,
     pub tokens: u64,
 }
 
@@ -86,22 +85,19 @@ impl Fleet {
         let view = &mut self.views[usize::from(index)];
         view.inflight += 1;
         view.assigned += 1;
-        Booking { worker: index, routed: false, tokens: 0 }
+        Booking { worker: index, tokens: 0 }
     }
 
     /// The booked request leaves, with so many tokens of its own.
-    pub fn depart(&mut self, booking: &mut Booking, routed: bool, tokens: u64) {
+    pub fn depart(&mut self, booking: &mut Booking, tokens: u64) {
         debug_assert_eq!(booking.tokens, 0, "a request leaves once");
-        booking.routed = routed;
         booking.tokens = tokens;
-        self.views[usize::from(booking.worker)].routed += u32::from(routed);
         self.members[usize::from(booking.worker)].inflight_tokens += tokens;
     }
 
     pub fn take_back(&mut self, booking: Booking) {
         let view = &mut self.views[usize::from(booking.worker)];
         view.inflight -= 1;
-        view.routed -= u32::from(booking.routed);
         self.members[usize::from(booking.worker)].inflight_tokens -= booking.tokens;
     }
 

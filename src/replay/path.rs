@@ -219,7 +219,7 @@ impl Replayer<'_> {
         let shipped_tokens = if direct { active.append_tokens } else { turn.input_length };
         let own_tokens = u64::from(shipped_tokens) + u64::from(turn.output_length);
         if let Some(booking) = &mut active.booking {
-            self.fleet.depart(booking, routed, own_tokens);
+            self.fleet.depart(booking, own_tokens);
             self.policy.sent(&self.trace.tree, turn.session, booking.worker, turn.prompt);
         }
         self.actions.push_back(Action::Generate(Generate {

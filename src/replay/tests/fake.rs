@@ -151,7 +151,7 @@ pub struct Fake {
     created: u64,
     counter: u64,
     map: BTreeMap<SessionIx, u16>,
-    routed: BTreeMap<u16, u32>,
+    inside: BTreeMap<RequestIx, u16>,
     aborted: BTreeSet<RequestIx>,
 }
 
@@ -177,7 +177,7 @@ impl Fake {
             created: 0,
             counter: 0,
             map: BTreeMap::new(),
-            routed: BTreeMap::new(),
+            inside: BTreeMap::new(),
             aborted: BTreeSet::new(),
         }
     }
@@ -240,6 +240,7 @@ impl Fake {
             }
             Action::Abort { request } => {
                 self.aborted.insert(request);
+                self.inside.remove(&request);
             }
             Action::PollLoads => {
                 let reports = self.workers.iter().zip(0u16..).filter(|(worker, _)| worker.up);
@@ -300,9 +301,14 @@ impl Fake {
             Route::Worker(worker) => Some(worker.index),
             Route::Router(RoutingHeader::TargetWorker(index)) => up.contains(&index).then_some(index),
             Route::Router(RoutingHeader::RoutingKey(session)) => {
-                let bound = self.map.get(&session).copied().filter(|index| up.contains(index));
-                let routed = |index: &u16| self.routed.get(index).copied().unwrap_or(0);
-                let index = bound.or(up.iter().copied().min_by_key(|index| (routed(index), *index)))?;
+                if let Some(bound) = self.map.get(&session).filter(|index| up.contains(index)) {
+                    return Some(*bound);
+                }
+                let load = |index: &u16| self.inside.values().filter(|inside| *inside == index).count();
+                let least = up.iter().map(load).min()?;
+                let equal: Vec<u16> = up.iter().copied().filter(|index| load(index) == least).collect();
+                let index = equal[(self.counter % equal.len() as u64) as usize];
+                self.counter += 1;
                 self.map.insert(session, index);
                 Some(index)
             }
@@ -328,9 +334,7 @@ impl Fake {
             return self.finish(at, &generate, Some(worker), finish, 0, Dur::ZERO);
         }
         *self.served_by.entry(index).or_default() += 1;
-        if matches!(generate.route, Route::Router(_)) {
-            *self.routed.entry(index).or_default() += 1;
-        }
+        self.inside.insert(request, index);
         if generate.session_params {
             match target.sessions.get_mut(&generate.session) {
                 Some(held) if !held.busy => held.busy = true,
@@ -392,14 +396,14 @@ impl Fake {
         self.drop_idle(now);
         match due {
             Due::Tell(Event::Finished(answer)) if self.aborted.contains(&answer.request) => None,
-            Due::Tell(event) => Some(event),
+            Due::Tell(event) => {
+                if let Event::Finished(answer) = &event {
+                    self.inside.remove(&answer.request);
+                }
+                Some(event)
+            }
             Due::Served(generate, worker, incarnation, began) => {
                 let target = &mut self.workers[usize::from(worker.index)];
-                if let Some(routed) = self.routed.get_mut(&worker.index).filter(|_| generate.shipped_tokens > 0)
-                    && matches!(generate.route, Route::Router(_))
-                {
-                    *routed -= 1;
-                }
                 if !target.up || target.incarnation != incarnation {
                     let finish = Finish::Error { class: ErrorClass::WorkerLost, message: "connection reset".into() };
                     self.finish(now, &generate, Some(worker), finish, 0, Dur::ZERO);
