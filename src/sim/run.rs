@@ -103,6 +103,9 @@ impl Driver<'_> {
         while !self.replayer.is_done() {
             let replayer = self.replayer.poll_timeout().map(|(at, _)| at);
             let cluster = self.cluster.poll_timeout();
+            if cluster.is_none() && self.replayer.is_waiting() {
+                return Err(self.stalled());
+            }
             let Some(next) = replayer.into_iter().chain(cluster).min() else { return Err(self.stalled()) };
             assert!(next >= self.now, "time runs forward: {next} after {}", self.now);
             at_this_time = if next > self.now { 0 } else { at_this_time + 1 };

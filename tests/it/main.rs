@@ -16,6 +16,7 @@ mod docs;
 mod results;
 mod run;
 mod scenario;
+mod sim;
 mod tidy;
 mod trace_cases;
 mod trace_sample;
