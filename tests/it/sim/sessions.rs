@@ -81,7 +81,7 @@ cluster.discovery_delay_ms = 60_000
 replay.first_turn = 'seed'
 policy.name = 'sticky'
 fault = [{ kind = 'restart', worker = 'D0', at_s = 10 }]";
-    let trace = conversations(4, 0.1, &[0.0, 5.0, 15.0, 20.0]);
+    let trace = conversations(4, 0.1, &[0.0, 5.0, 15.0, 20.0, 25.0]);
     for (admission, most_bad) in [("worker", 0), ("router", 1)] {
         let played = play(&trace, &scenario(&[cluster, &format!("admission.append = '{admission}'")]));
         let bad = played.records.iter().filter(|record| !record.outcome.is_ok()).count();
@@ -130,6 +130,7 @@ cluster.prefill = 1
 cluster.decode = 3
 replay.first_turn = 'seed'
 policy.name = 'kv-aware'
+admission.cap_max = 20
 fault = [{ kind = 'join', worker = 'D2', at_s = 3 }]";
     let played = play(&conversations(12, 1.0, &[0.0, 8.0, 16.0]), &scenario(&[cluster]));
     played.all_ok();
