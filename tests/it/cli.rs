@@ -31,7 +31,7 @@ fn replay(scratch: &Scratch, more: &[&str]) -> Ran {
 fn long_run(scratch: &Scratch, more: &[&str]) -> Child {
     let trace = scratch.join("long.jsonl");
     if !trace.exists() {
-        let made = ["trace", "generate", "--sessions", "2000", "-o", "long.jsonl", "-q"];
+        let made = ["trace", "generate", "--sessions", "600", "-o", "long.jsonl", "-q"];
         scratch.run(&made).code(0);
     }
     let args = [&["replay", "long.jsonl", "--name", "long"], more].concat();
