@@ -94,11 +94,11 @@ impl Default for EngineConfig {
             decode_radix_cache: false,
             admission_cost_us: 200,
             ingest_base_ms: 6.0,
-            ingest_per_token_us: 1.0,
+            ingest_per_token_us: 2.0,
             kv_bytes_per_token: 98_304,
             retract_reload_gbytes_per_s: 25.0,
             session_idle_timeout_s: 0.0,
-            session_trim: SessionTrim::Admission,
+            session_trim: SessionTrim::Pressure,
             timing: Timing::default(),
         }
     }

@@ -71,7 +71,8 @@ pub enum Schedule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FirstTurn {
-    /// The plain path; the session is seeded by its second turn, as in the source documents.
+    /// The plain path, without a target header: the router's own policy places it. The session is seeded by its second
+    /// turn, as in the source documents.
     Plain,
     /// Already a seed.
     Seed,

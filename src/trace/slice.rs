@@ -27,7 +27,7 @@ pub struct SliceOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SliceError {
     /// No session of this id.
-    #[error("the trace has no session `{0}`; `pdreplay trace inspect` lists what it holds")]
+    #[error("the trace has no session `{0}`; ids are those of `session_id` in the file")]
     UnknownSession(String),
     /// No turn meets the conditions.
     #[error("no turn meets all conditions; the trace has {turns} turns in {sessions} sessions over {span_s} s")]

@@ -6,11 +6,16 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "a test stops at the first surprise and watches the clock"
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test stops at the first surprise, watches the clock and says why it skips"
 )]
 
 mod cli;
 mod docs;
+mod results;
 mod run;
 mod scenario;
 mod tidy;
+mod trace_cases;
+mod trace_sample;

@@ -6,7 +6,7 @@ use super::table::{BOLD, Format, GREEN, RED, Style, cut, paint};
 use super::tables;
 use crate::record::Outcome;
 use crate::results::words::{count, percent, plural, seconds, tokens};
-use crate::results::{Fairness, Latency, Metric, Percentile, RunSummary, Starved, Verdict, is_failure};
+use crate::results::{Fairness, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure};
 
 /// What only the caller knows: never part of `summary.json`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -19,11 +19,16 @@ pub struct Extras {
 
 /// Width of the labels at the left.
 const LABEL: usize = 10;
+/// Workers named with their starved sessions.
+const PINNED_SHOWN: usize = 8;
 
 /// The summary as text; every line ends with a line feed.
 pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
     let mut page = Page { text: String::new(), style };
-    page.text += &(paint(&cut(&headline(summary, extras), style.width), BOLD, style) + "\n\n");
+    for line in wrap(&headline(summary, extras), style.width) {
+        page.text += &(paint(&line, BOLD, style) + "\n");
+    }
+    page.text += "\n";
     outcome(summary, &mut page);
     latency(summary, &mut page);
     lengths(summary, &mut page);
@@ -53,24 +58,38 @@ impl Page {
             }
         }
     }
+
+    /// A section of one line in which `word` stands out.
+    fn section_with(&mut self, label: &str, line: String, word: &str, color: &str) {
+        let start = self.text.len();
+        self.section(label, [line]);
+        let section = self.text.split_off(start);
+        self.text += &section.replacen(word, &paint(word, color, self.style), 1);
+    }
 }
 
-/// Breaks a line at spaces; a word longer than the width is cut.
+/// Breaks a line that is too long: between parts set apart by ` · `, else at spaces; a longer word is cut.
 fn wrap(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width {
         return vec![line.into()];
     }
-    let mut parts = vec![String::new()];
-    for word in line.split(' ') {
-        let last = parts.last().map_or(0, |part| part.chars().count());
-        if last > 0 && last + 1 + word.chars().count() > width {
-            parts.push(format!("  {word}"));
-        } else if let Some(part) = parts.last_mut() {
-            let gap = if last == 0 { "" } else { " " };
-            *part = format!("{part}{gap}{word}");
+    let between = if line.contains(" · ") { " · " } else { " " };
+    let indent = "  ";
+    let mut parts: Vec<String> = Vec::new();
+    for piece in line.split(between) {
+        let joined = parts.last().map(|part| format!("{part}{between}{piece}"));
+        match (joined.filter(|joined| joined.chars().count() <= width), parts.last_mut()) {
+            (Some(joined), Some(part)) => *part = joined,
+            (_, None) => parts.push(piece.into()),
+            (None, Some(_)) => parts.push(format!("{indent}{piece}")),
         }
     }
-    parts.iter().map(|part| cut(part, width)).collect()
+    let fits = |part: &String| part.chars().count() <= width;
+    let cut_or_wrapped = |part: String| match part {
+        part if fits(&part) || between == " " => vec![cut(&part, width)],
+        part => wrap(part.trim_start(), width),
+    };
+    parts.into_iter().flat_map(cut_or_wrapped).collect()
 }
 
 fn headline(summary: &RunSummary, extras: &Extras) -> String {
@@ -109,25 +128,19 @@ fn outcome(summary: &RunSummary, page: &mut Page) {
         Verdict::Withheld => ("headline withheld", RED),
         Verdict::Invalid => ("INVALID", RED),
     };
-    let verdict = paint(word, color, page.style);
-    page.text += &format!("{:<LABEL$}{}   {verdict}\n", "outcome", parts.join(" · "));
+    page.section_with("outcome", format!("{} · {word}", parts.join(" · ")), word, color);
     page.section("notes", summary.integrity.notes.iter().cloned());
 }
 
 fn latency(summary: &RunSummary, page: &mut Page) {
     let reason = summary.integrity.reason.as_deref().unwrap_or("");
-    match summary.integrity.verdict {
-        Verdict::Withheld => {
-            let text = paint(&format!("withheld: {reason}"), RED, page.style);
-            page.text += &format!("{:<LABEL$}{text}\n", "latency");
-            return;
-        }
-        Verdict::Invalid => {
-            let text = paint(&format!("INVALID: {reason}"), RED, page.style);
-            page.text += &format!("{:<LABEL$}{text}\n", "latency");
-            return;
-        }
-        Verdict::Partial | Verdict::Valid => {}
+    let instead = match summary.integrity.verdict {
+        Verdict::Withheld => Some("withheld"),
+        Verdict::Invalid => Some("INVALID"),
+        Verdict::Partial | Verdict::Valid => None,
+    };
+    if let Some(word) = instead {
+        return page.section_with("latency", format!("{word}: {reason}"), word, RED);
     }
     let ladder = |latency: &Latency, with_failures: bool| {
         let usual = [Percentile::P50, Percentile::P90, Percentile::P99];
@@ -142,6 +155,11 @@ fn latency(summary: &RunSummary, page: &mut Page) {
     };
     let (ttft, e2e) = (summary.latencies.of(Metric::Ttft), summary.latencies.of(Metric::E2e));
     let mut lines = vec![format!("TTFT {}     E2E {}", ladder(ttft, false), ladder(e2e, false))];
+    let (sched_ttft, sched_e2e) = (summary.latencies.of(Metric::SchedTtft), summary.latencies.of(Metric::SchedE2e));
+    if sched_e2e.mean_ms > e2e.mean_ms.map(|mean| mean * 1.01) {
+        let (ttft, e2e) = (ladder(sched_ttft, false), ladder(sched_e2e, false));
+        lines.push(format!("from the scheduled time: TTFT {ttft}     E2E {e2e}"));
+    }
     if summary.failed > 0 {
         lines.push(format!("with failures as +∞: E2E {}", ladder(e2e, true)));
     }
@@ -218,8 +236,10 @@ fn starved(starved: &Starved) -> String {
         Some(n) if n > 0 => parts.push(format!("slot never held by {n}")),
         Some(_) | None => {}
     }
-    let pinned = starved.pinned.iter().map(|pin| format!("{} {}/{}", pin.worker, pin.starved, pin.sessions));
-    parts.push(format!("on {}", pinned.collect::<Vec<_>>().join(" ")));
+    let pin = |pin: &Pinned| format!("{} {}/{}", pin.worker, pin.starved, pin.sessions);
+    let more = if starved.pinned.len() > PINNED_SHOWN { " …" } else { "" };
+    let pinned: Vec<String> = starved.pinned.iter().take(PINNED_SHOWN).map(pin).collect();
+    parts.push(format!("on {}{more}", pinned.join(" ")));
     parts.join(" · ")
 }
 
@@ -228,8 +248,12 @@ fn workers(summary: &RunSummary, page: &mut Page) {
         let rows: Vec<_> = summary.workers.iter().filter(|row| row.role == spread.role).collect();
         let least = rows.iter().map(|row| row.requests).min()?;
         let most = rows.iter().map(|row| row.requests).max()?;
-        let over = spread.max_over_mean.map_or_else(String::new, |ratio| format!(", largest/mean {ratio:.2}"));
-        let around = spread.spread.map_or_else(String::new, |share| format!(" (± {:.0} %)", share * 100.0));
+        let skew = match (spread.spread, spread.max_over_mean) {
+            (Some(share), Some(ratio)) if most > least => {
+                format!(" (± {:.0} %), largest/mean {ratio:.2}", share * 100.0)
+            }
+            (_, _) => String::new(),
+        };
         let usage = |of: fn(&crate::record::WorkerRecord) -> f64| {
             let values = rows.iter().filter_map(|row| row.account.as_ref()).map(of);
             values.max_by(f64::total_cmp)
@@ -237,9 +261,10 @@ fn workers(summary: &RunSummary, page: &mut Page) {
         let usage =
             usage(|a| a.usage_peak).map_or_else(String::new, |peak| format!(" · peak usage {:.0} %", peak * 100.0));
         let range = if least == most { count(least) } else { format!("{}–{}", count(least), count(most)) };
+        let each = if rows.len() > 1 { " each" } else { "" };
         let hot: Vec<&str> = rows.iter().filter(|row| row.hot).map(|row| row.worker.as_str()).collect();
         let hot = if hot.is_empty() { String::new() } else { format!(" · above 1.5 × mean: {}", hot.join(" ")) };
-        Some(format!("{} {}: {range} requests{around}{over}{usage}{hot}", spread.workers, spread.role))
+        Some(format!("{} {}: {range} requests{each}{skew}{usage}{hot}", spread.workers, spread.role))
     };
     page.section("workers", summary.spread.iter().filter_map(line));
 }

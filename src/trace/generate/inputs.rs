@@ -24,7 +24,7 @@ pub(super) fn draw_inputs(spec: &GenerateSpec, sessions: &[Session], output: &[u
         .map(|session| {
             let answers = &output[session.turns.start..session.turns.end - 1];
             Size {
-                first: spec.shared_prefix + quantile(TASK, tasks.f64()) as u32,
+                first: spec.opening() + quantile(TASK, tasks.f64()) as u32,
                 answers: answers.iter().map(|&tokens| f64::from(tokens)).sum(),
                 turns: session.turns.len() as f64,
             }

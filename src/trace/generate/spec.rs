@@ -44,7 +44,10 @@ pub struct GenerateSpec {
     /// First request to last, seconds, for arrival `uniform`; `None`: 115 s per session, at least twice the
     /// longest session. With `pool` and `burst` the span follows from the sessions, so it must be `None`.
     pub span_s: Option<f64>,
-    /// Tokens that begin every prompt, the same in all sessions.
+    /// Tokens before the task text of every prompt (instructions, tools, repository notes).
+    pub system_prompt: u32,
+    /// Tokens at the start of every prompt that are the same in all sessions. The real SWE-bench slice shares one
+    /// 64-token block; a prefix above `system_prompt` lengthens the prompts.
     pub shared_prefix: u32,
     /// When sessions start.
     pub arrival: Arrival,
@@ -119,8 +122,8 @@ pub enum GenerateError {
     TooManyHeavy { heavy: u32, sessions: u32 },
     /// The first prompt alone may exceed the mean peak.
     #[error(
-        "peak_light is {peak}, below the longest first prompt of {first} tokens (shared_prefix and up to \
-         {LONGEST_TASK_TOKENS} of task text); raise it or lower shared_prefix"
+        "peak_light is {peak}, below the longest first prompt of {first} tokens (system_prompt or shared_prefix and up to \
+         {LONGEST_TASK_TOKENS} of task text); raise it or lower them"
     )]
     PeakBelowFirstPrompt { peak: u32, first: u32 },
     /// A larger peak is smaller.
@@ -157,7 +160,8 @@ impl Default for GenerateSpec {
             sessions: PRESET_SESSIONS,
             requests: None,
             span_s: None,
-            shared_prefix: 1_472,
+            system_prompt: 1_472,
+            shared_prefix: 100,
             arrival: Arrival::Uniform,
             pool_workers: 4,
             pool_setup_s: 60.0,
@@ -190,6 +194,11 @@ impl GenerateSpec {
     /// Mean turns per session.
     pub(super) fn mean_turns(&self) -> f64 {
         f64::from(self.request_count()) / f64::from(self.sessions)
+    }
+
+    /// Tokens before the task text.
+    pub(super) fn opening(&self) -> u32 {
+        self.system_prompt.max(self.shared_prefix)
     }
 
     /// Refuses knobs that no draw can meet.
@@ -245,7 +254,9 @@ impl GenerateSpec {
     }
 
     fn validate_peaks(&self) -> Result<(), GenerateError> {
-        for (field, value) in [("shared_prefix", self.shared_prefix), ("peak_max", self.peak_max)] {
+        for (field, value) in
+            [("system_prompt", self.system_prompt), ("shared_prefix", self.shared_prefix), ("peak_max", self.peak_max)]
+        {
             if value > MOST_PEAK_TOKENS {
                 return Err(GenerateError::TooLarge { field, value, most: MOST_PEAK_TOKENS });
             }
@@ -257,14 +268,14 @@ impl GenerateSpec {
                 return Err(GenerateError::PeaksOutOfOrder { larger, larger_value, smaller, smaller_value });
             }
         }
-        let first = self.shared_prefix + LONGEST_TASK_TOKENS;
+        let first = self.opening() + LONGEST_TASK_TOKENS;
         if self.peak_light < first {
             return Err(GenerateError::PeakBelowFirstPrompt { peak: self.peak_light, first });
         }
         let heavy = f64::from(self.heavy_count()) / f64::from(self.sessions);
         let peak = f64::from(self.peak_light) * (1.0 - heavy) + f64::from(self.peak_heavy) * heavy;
         let turns = self.mean_turns();
-        let most = (peak - f64::from(self.shared_prefix)) / turns;
+        let most = (peak - f64::from(self.opening())) / turns;
         if self.output_mean > most {
             return Err(GenerateError::OutputAbovePeak { output_mean: self.output_mean, turns, peak, most });
         }

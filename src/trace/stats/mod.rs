@@ -67,7 +67,7 @@ pub struct TraceStats {
     pub output_sum_tokens: u64,
     /// Share of prompt tokens in full blocks that an earlier prompt had too, 0 to 1.
     pub infinite_cache_hit: f64,
-    /// Part of the same that no earlier turn of the own session had.
+    /// Part of the same in blocks that another session brought first.
     pub cross_session_hit: f64,
     /// Distinct full blocks.
     pub unique_blocks: u64,
