@@ -41,8 +41,11 @@ pub struct GenerateArgs {
     /// Mean set-up time between two sessions of one agent, seconds, for arrival `pool`.
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     pool_setup_s: f64,
-    /// Tokens that begin every prompt.
+    /// Tokens before the task text of every prompt.
     #[arg(long, value_name = "TOKENS", default_value = "1472")]
+    system_prompt: u32,
+    /// Tokens at the start of every prompt that are the same in all sessions.
+    #[arg(long, value_name = "TOKENS", default_value = "100")]
     shared_prefix: u32,
     /// Tokens per block.
     #[arg(long, value_name = "TOKENS", default_value = "64")]
@@ -82,6 +85,7 @@ impl GenerateArgs {
             sessions: self.sessions,
             requests: self.requests,
             span_s: self.span_s,
+            system_prompt: self.system_prompt,
             shared_prefix: self.shared_prefix,
             arrival: self.arrival.parse::<Arrival>()?,
             pool_workers: self.pool_workers,
