@@ -11,6 +11,7 @@ pub mod policies;
 pub mod protocol;
 pub mod record;
 pub mod replay;
+pub mod results;
 pub mod scenario;
 pub mod sessions;
 pub mod sim;

@@ -21,6 +21,8 @@ pub struct AdmissionConfig {
     pub footprint: Footprint,
     /// When a session's slot is free again.
     pub slot_release: SlotRelease,
+    /// Close a session on its D when its last turn has ended, so that its KV is free; its slot follows `slot_release`.
+    pub close_at_end: bool,
     /// Largest append that may go direct, tokens.
     pub direct_append_max_tokens: u32,
     /// Placements tried when `open_session` fails, before the plain path.
@@ -69,6 +71,7 @@ impl Default for AdmissionConfig {
             usable_share: 0.9,
             footprint: Footprint::Full,
             slot_release: SlotRelease::Never,
+            close_at_end: true,
             direct_append_max_tokens: 8192,
             open_attempts: 2,
         }

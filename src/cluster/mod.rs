@@ -1,5 +1,19 @@
 //! The emulated P/D cluster: workers, PD router, hand-off, links and faults, as one machine told the time.
+//!
+//! Takes a client's [`crate::protocol::Action`]s, gives back [`crate::protocol::Event`]s. Knows nothing of traces,
+//! policies or the replayer; the PD router's choices are its own.
 
 mod config;
+mod faults;
+mod flight;
+mod links;
+mod machine;
+mod outage;
+mod report;
+mod route;
+mod router;
+mod transfer;
 
 pub use config::{ClusterConfig, FaultConfig, FaultKind, LinkConfig, RouterConfig, RouterPolicy};
+pub use faults::Fault;
+pub use machine::Cluster;

@@ -15,6 +15,9 @@ pub struct EngineConfig {
     pub chunk_tokens: u32,
     /// Most requests in one decode batch.
     pub max_running: u32,
+    /// Tokens kept free for the growth of each request that decodes or is about to, at most what it still needs
+    /// (SGLang's `num_reserved_decode_tokens`).
+    pub reserved_decode_tokens: u32,
     /// Largest prompt + answer a worker accepts, tokens; the pool is always a limit too. 0: the pool alone.
     pub context_limit_tokens: u64,
     /// Decode workers keep finished and transferred prompts in a radix cache. Off in SGLang 0.5.10.
@@ -86,15 +89,16 @@ impl Default for EngineConfig {
             page_size: 64,
             chunk_tokens: 8192,
             max_running: 64,
+            reserved_decode_tokens: 512,
             context_limit_tokens: 0,
             decode_radix_cache: false,
             admission_cost_us: 200,
             ingest_base_ms: 6.0,
-            ingest_per_token_us: 1.0,
+            ingest_per_token_us: 2.0,
             kv_bytes_per_token: 98_304,
             retract_reload_gbytes_per_s: 25.0,
             session_idle_timeout_s: 0.0,
-            session_trim: SessionTrim::Admission,
+            session_trim: SessionTrim::Pressure,
             timing: Timing::default(),
         }
     }

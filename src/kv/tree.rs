@@ -90,6 +90,11 @@ impl BlockTree {
         node.start + node.ids.len() as u32
     }
 
+    /// Block ids of a node, from the depth where it leaves its parent.
+    pub fn node_ids(&self, node: NodeId) -> &[u64] {
+        &self.nodes[node.ix()].ids
+    }
+
     /// Adds the chain `ids` (full blocks, from the root) and returns its path. `hint` is a path likely to share a long
     /// prefix with it, such as the session's previous turn; [`BlockPath::EMPTY`] when there is none.
     pub fn insert(&mut self, ids: &[u64], hint: BlockPath) -> BlockPath {

@@ -70,11 +70,12 @@ impl Policy {
         }
     }
 
-    /// `worker` is the one that answered.
-    pub fn served(&mut self, session: SessionIx, worker: u16) {
+    /// `worker` is the one that answered a request with this prompt.
+    pub fn served(&mut self, tree: &BlockTree, session: SessionIx, worker: u16, prompt: BlockPath) {
         match self {
             Policy::Sticky(policy) => policy.served(session, worker),
-            Policy::RoundRobin(_) | Policy::KvAware(_) | Policy::CacheAware(_) => {}
+            Policy::KvAware(policy) => policy.sent(tree, session, worker, prompt),
+            Policy::RoundRobin(_) | Policy::CacheAware(_) => {}
         }
     }
 

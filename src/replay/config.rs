@@ -12,8 +12,12 @@ pub struct ReplayConfig {
     /// When a turn is due.
     pub schedule: Schedule,
     /// Divides the gaps between sessions' arrivals; 10 is ten times faster, `inf` all at once.
+    #[serde(with = "scale")]
+    #[schemars(schema_with = "scale::schema")]
     pub arrival_scale: f64,
     /// Divides the gaps inside a session.
+    #[serde(with = "scale")]
+    #[schemars(schema_with = "scale::schema")]
     pub think_scale: f64,
     /// Longest gap inside a session after scaling, seconds of the run; 0: no limit.
     pub max_gap_s: f64,
@@ -67,7 +71,8 @@ pub enum Schedule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FirstTurn {
-    /// The plain path; the session is seeded by its second turn, as in the source documents.
+    /// The plain path, without a target header: the router's own policy places it. The session is seeded by its second
+    /// turn, as in the source documents.
     Plain,
     /// Already a seed.
     Seed,
@@ -126,5 +131,35 @@ impl Default for ReplayConfig {
             service_tokens_per_s: 85.0,
             load_poll_ms: 1000,
         }
+    }
+}
+
+/// A time scale may be infinite, which JSON has no number for: it is written as the word `inf`.
+mod scale {
+    use schemars::{Schema, SchemaGenerator, json_schema};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Scale {
+        Number(f64),
+        Word(String),
+    }
+
+    pub(super) fn serialize<S: Serializer>(scale: &f64, to: S) -> Result<S::Ok, S::Error> {
+        let written = if *scale == f64::INFINITY { Scale::Word("inf".into()) } else { Scale::Number(*scale) };
+        written.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+        match Scale::deserialize(from)? {
+            Scale::Number(number) => Ok(number),
+            Scale::Word(word) if word == "inf" => Ok(f64::INFINITY),
+            Scale::Word(word) => Err(D::Error::custom(format!("`{word}` is not a time scale; write a number or inf"))),
+        }
+    }
+
+    pub(super) fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "number" }, { "type": "string", "const": "inf" }] })
     }
 }

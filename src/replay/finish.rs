@@ -24,7 +24,7 @@ impl Replayer<'_> {
         if let Some(index) = served.and_then(|worker| self.fleet.index(worker))
             && answer.output_tokens > 0
         {
-            self.policy.served(session, index);
+            self.policy.served(&self.trace.tree, session, index, self.trace.turn(request).prompt);
         }
         if let (Some(intended), Some(actual)) = (intended, served)
             && intended != actual

@@ -22,11 +22,16 @@ impl Replayer<'_> {
         self.table.begin_turn(turn.session, turn.extends_previous);
         self.active.insert(request, Turn::new(turn.session, queued, now, turn.input_length));
         self.arm_total(now, request);
-        self.choose(request, None);
+        let plain_start = self.is_first(request) && self.config.replay.first_turn == FirstTurn::Plain;
+        match self.config.replay.mechanism {
+            // Any D will do for it: the router places it by its own policy, and the policy learns where it went.
+            Mechanism::Kvc if plain_start && self.config.header_mode == HeaderMode::TargetWorker => {}
+            Mechanism::Dp | Mechanism::Pd | Mechanism::Kvc => self.choose(request, None),
+        }
         match self.config.replay.mechanism {
             Mechanism::Dp => self.colocated(now, request),
             Mechanism::Pd => self.plain(now, request, ExecutionMode::PdRouter, ModeReason::Mechanism),
-            Mechanism::Kvc if self.is_first(request) && self.config.replay.first_turn == FirstTurn::Plain => {
+            Mechanism::Kvc if plain_start => {
                 self.plain(now, request, ExecutionMode::PdRouterTurn1, ModeReason::FirstTurn);
             }
             Mechanism::Kvc => self.session_path(now, request),

@@ -177,15 +177,15 @@ impl Replayer<'_> {
     }
 
     fn session_over(&mut self, now: Time, session: SessionIx) {
+        if self.config.admission.close_at_end {
+            if self.table.residence(session).is_some() {
+                self.table.lose(session, Loss::Released);
+            }
+            self.close(now, session);
+        }
         match self.config.admission.slot_release {
             SlotRelease::Never => {}
-            SlotRelease::SessionEnd | SlotRelease::IdleLru => {
-                if self.table.residence(session).is_some() {
-                    self.table.lose(session, Loss::Released);
-                }
-                self.close(now, session);
-                self.table.release_slot(session, now);
-            }
+            SlotRelease::SessionEnd | SlotRelease::IdleLru => self.table.release_slot(session, now),
         }
         self.live_sessions = self.live_sessions.saturating_sub(1);
         while let Some(queued) = self.waiting_sessions.pop_front() {

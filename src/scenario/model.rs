@@ -44,6 +44,7 @@ pub struct TraceConfig {
     /// Generator preset used when no trace file is given.
     pub preset: String,
     /// Arrival of the generated sessions: `uniform`, `pool` or `burst`.
+    #[schemars(extend("enum" = ["uniform", "pool", "burst"]))]
     pub arrival: String,
     /// Seed of the generated trace; the scenario's seed moves the run, not the trace.
     pub seed: u64,
@@ -57,6 +58,13 @@ pub struct IntegrityConfig {
     pub max_bad_share: f64,
     /// Largest p99 of the schedule lag, milliseconds.
     pub max_schedule_lag_p99_ms: f64,
+}
+
+impl Scenario {
+    /// The scenario as a file that loads to it again.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
 }
 
 impl Default for Scenario {

@@ -3,5 +3,7 @@
 //! Invariant: the earliest event first, ties in order of creation; a run that stops making progress fails loudly.
 
 mod observer;
+mod run;
 
 pub use observer::{Observer, Progress, RunEnd, RunStatus};
+pub use run::{SimError, run};

@@ -27,7 +27,8 @@ pub struct TraceMeta {
     pub name: String,
     /// Path as given, or `generated:<preset>`.
     pub source: String,
-    /// Hex SHA-256 of the file's bytes as stored, or of the native text of a generated trace.
+    /// Hex SHA-256 of the file's bytes as stored; of a generated trace, over generator version, knobs and every turn's
+    /// id, start and lengths (its native text would take longer to write than to generate).
     pub sha256: String,
     /// `native`, `mooncake` or `generated`.
     pub format: String,

@@ -1,0 +1,318 @@
+//! [`Cluster`]: workers, router, links and faults behind one machine told the time.
+//!
+//! Everything that takes time is a message in one heap, ordered by (time, order of creation). A message to a worker
+//! carries the incarnation it was meant for; a worker that died since refuses it.
+//! Invariants: every flight ends in exactly one answer unless the client aborts it; a flight that no worker answers is
+//! ended by its transfer time-out or by an outage.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
+use crate::cluster::faults::{Fault, Faults};
+use crate::cluster::flight::Flight;
+use crate::cluster::links::Links;
+use crate::cluster::router::PdRouter;
+use crate::cluster::{ClusterConfig, FaultKind};
+use crate::engine::{Cx, EngineConfig, Input, Output, Worker, WorkerStats};
+use crate::protocol::{Action, Event, Generate, Route, WorkerState};
+use crate::record::TransferRecord;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Cluster {
+    pub(super) config: ClusterConfig,
+    pub(super) engine: EngineConfig,
+    pub(super) block_size: u32,
+    pub(super) sites: Vec<Site>,
+    pub(super) router: PdRouter,
+    pub(super) links: Links,
+    pub(super) link_version: u64,
+    pub(super) faults: Faults,
+    pub(super) flights: BTreeMap<RequestIx, Flight>,
+    pub(super) requests: u64,
+    pub(super) pairs: BTreeMap<(usize, usize), TransferRecord>,
+    heap: BinaryHeap<Reverse<Scheduled>>,
+    created: u64,
+    pub(super) events: VecDeque<Event>,
+    pub(super) struck: VecDeque<(FaultKind, Option<WorkerId>)>,
+}
+
+/// A worker's address, whoever runs there.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub id: WorkerId,
+    pub worker: Option<Worker>,
+    pub incarnation: u32,
+    /// The router takes it for alive.
+    pub eligible: bool,
+    /// Requests routed there and not ended.
+    pub in_flight: u32,
+    pub slow_factor: f64,
+    pub restarts: u32,
+    pub transfer_errors: u64,
+    /// Counters of the processes that died here.
+    pub past: Vec<(WorkerStats, u64, u64)>,
+    /// When the worker's next wake is scheduled.
+    pub wake: Option<Time>,
+}
+
+/// Something that happens at its time.
+#[derive(Debug)]
+pub(super) enum Message {
+    ToRouter(Generate),
+    ToWorker {
+        site: usize,
+        incarnation: u32,
+        input: Input,
+    },
+    /// A generate request straight to a worker.
+    Direct {
+        site: usize,
+        generate: Generate,
+    },
+    Wake {
+        site: usize,
+    },
+    ToClient(Event),
+    Refuse {
+        request: RequestIx,
+        status: u16,
+        message: String,
+    },
+    TransferStarts(RequestIx),
+    TransferFails(RequestIx),
+    TransferTimesOut(RequestIx),
+    LinkEnds {
+        version: u64,
+    },
+    FaultBegins(usize),
+    FaultEnds(usize),
+    Discovered {
+        site: usize,
+        state: WorkerState,
+    },
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    at: Time,
+    order: u64,
+    message: Message,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+impl Cluster {
+    /// A cold cluster. `config.router` must be resolved (no `auto`).
+    pub fn new(config: &ClusterConfig, engine: &EngineConfig, block_size: u32, faults: Vec<Fault>) -> Cluster {
+        let roles =
+            [(Role::Prefill, config.prefill), (Role::Decode, config.decode), (Role::Colocated, config.colocated)];
+        let ids = roles.into_iter().flat_map(|(role, count)| (0..count).map(move |index| WorkerId::new(role, index)));
+        let faults = Faults::new(faults);
+        let absent = faults.joiners();
+        let sites = ids.map(|id| Site::new(id, engine, block_size, !absent.contains(&id))).collect();
+        let mut cluster = Cluster {
+            config: config.clone(),
+            engine: engine.clone(),
+            block_size,
+            sites,
+            router: PdRouter::new(&config.router),
+            links: Links::new(config.prefill.into(), config.decode.into(), config.link.gbytes_per_s),
+            link_version: 0,
+            faults,
+            flights: BTreeMap::new(),
+            requests: 0,
+            pairs: BTreeMap::new(),
+            heap: BinaryHeap::new(),
+            created: 0,
+            events: VecDeque::new(),
+            struck: VecDeque::new(),
+        };
+        for worker in absent {
+            cluster.events.push_back(Event::WorkerChanged { worker, state: WorkerState::Down });
+        }
+        for (fault, at) in cluster.faults.timed() {
+            cluster.schedule(at, Message::FaultBegins(fault));
+        }
+        cluster
+    }
+
+    /// Takes what a client sends now.
+    pub fn handle_action(&mut self, cx: Cx<'_>, action: Action) {
+        let arrives = cx.now + self.hop();
+        match action {
+            Action::Generate(generate) => match generate.route {
+                Route::Router(_) => self.schedule(arrives, Message::ToRouter(generate)),
+                Route::Worker(worker) => {
+                    let site = self.site(worker);
+                    self.schedule(arrives, Message::Direct { site, generate });
+                }
+            },
+            Action::OpenSession { call, worker, session } => self.call(arrives, worker, Input::Open { call, session }),
+            Action::CloseSession { worker, session } => self.call(arrives, worker, Input::Close(session)),
+            Action::Admit { call, worker, ask } => self.call(arrives, worker, Input::Admit { call, ask }),
+            Action::Abort { request } => self.abandon(cx, request),
+            Action::PollLoads => {
+                let loads = self.sites.iter().filter_map(|site| site.worker.as_ref().map(Worker::load)).collect();
+                self.schedule(arrives + self.hop(), Message::ToClient(Event::Loads(loads)));
+            }
+        }
+    }
+
+    /// Call at the time of [`Cluster::poll_timeout`].
+    pub fn handle_timeout(&mut self, cx: Cx<'_>) {
+        while let Some(Reverse(next)) = self.heap.peek() {
+            if next.at > cx.now {
+                break;
+            }
+            let Some(Reverse(next)) = self.heap.pop() else { break };
+            self.deliver(cx, next.message);
+        }
+    }
+
+    /// When [`Cluster::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse(next)| next.at)
+    }
+
+    /// What reaches the client now.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// A fault that has begun.
+    pub fn poll_fault(&mut self) -> Option<(FaultKind, Option<WorkerId>)> {
+        self.struck.pop_front()
+    }
+
+    /// Generate requests that have neither ended nor been aborted.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    fn deliver(&mut self, cx: Cx<'_>, message: Message) {
+        match message {
+            Message::ToRouter(generate) => self.route(cx, generate),
+            Message::Direct { site, generate } => self.go_direct(cx, site, generate),
+            Message::ToWorker { site, incarnation, input } => self.reach_worker(cx, site, incarnation, input),
+            // A wake that was moved since is stale.
+            Message::Wake { site } if self.sites[site].wake != Some(cx.now) => {}
+            Message::Wake { site } => {
+                self.sites[site].wake = None;
+                if let Some(worker) = &mut self.sites[site].worker {
+                    worker.handle_timeout(cx);
+                    self.drain(cx, site);
+                }
+            }
+            Message::ToClient(event) => self.events.push_back(event),
+            Message::Refuse { request, status, message } => self.refuse(cx, request, status, message),
+            Message::TransferStarts(request) => self.start_transfer(cx, request),
+            Message::TransferFails(request) => self.fail_transfer(cx, request),
+            Message::TransferTimesOut(request) => self.time_out_transfer(cx, request),
+            Message::LinkEnds { version } if version == self.link_version => self.end_transfers(cx),
+            Message::LinkEnds { .. } => {}
+            Message::FaultBegins(fault) => self.begin_fault(cx, fault),
+            Message::FaultEnds(fault) => self.end_fault(cx, fault),
+            Message::Discovered { site, state } => self.discovered(site, state),
+        }
+    }
+
+    /// Hands `input` to the worker now and takes what it has to say.
+    pub(super) fn feed(&mut self, cx: Cx<'_>, site: usize, input: Input) {
+        if let Some(worker) = &mut self.sites[site].worker {
+            worker.handle_input(cx, input);
+            self.drain(cx, site);
+        }
+    }
+
+    fn drain(&mut self, cx: Cx<'_>, site: usize) {
+        while let Some((at, output)) = self.sites[site].worker.as_mut().and_then(Worker::poll_output) {
+            match output {
+                Output::Done(done) => self.leg_done(cx, at, site, *done),
+                Output::Reserved { request, tokens } => self.reserved(cx, request, tokens),
+                Output::Prefilled { request, cached_tokens, arrived, started } => {
+                    self.prefilled(cx, request, cached_tokens, (arrived, started));
+                }
+                Output::Silent { request, first_token_at, since, output_tokens } => {
+                    let back = self.flights.get(&request).map_or(0, Flight::hops_back);
+                    let delay = Dur(self.hop().ns() * back);
+                    let (first_token_at, since) = (first_token_at.map(|first| first + delay), since + delay);
+                    let quiet = Event::Silent { request, first_token_at, since, output_tokens };
+                    self.schedule(at + delay, Message::ToClient(quiet));
+                }
+                Output::Opened { call, result } => {
+                    let worker = self.sites[site].id;
+                    self.schedule(at + self.hop(), Message::ToClient(Event::Opened { call, worker, result }));
+                }
+                Output::Admission { call, answer } => {
+                    let worker = self.sites[site].id;
+                    let answered = Event::Admission { call, worker, result: Ok(answer) };
+                    self.schedule(at + self.hop(), Message::ToClient(answered));
+                }
+            }
+        }
+        let wake = self.sites[site].worker.as_ref().and_then(Worker::poll_timeout);
+        if let Some(at) = wake.filter(|at| self.sites[site].wake.is_none_or(|planned| *at < planned)) {
+            self.sites[site].wake = Some(at);
+            self.schedule(at, Message::Wake { site });
+        }
+    }
+
+    pub(super) fn schedule(&mut self, at: Time, message: Message) {
+        let order = self.created;
+        self.created += 1;
+        self.heap.push(Reverse(Scheduled { at, order, message }));
+    }
+
+    pub(super) fn hop(&self) -> Dur {
+        Dur::from_micros(self.config.hop_us)
+    }
+
+    /// Index of a worker's site. Panics for a worker the cluster was not built with: the scenario was checked.
+    pub(super) fn site(&self, worker: WorkerId) -> usize {
+        let found = self.sites.iter().position(|site| site.id == worker);
+        found.unwrap_or_else(|| panic!("{worker} is no worker of this cluster"))
+    }
+
+    fn call(&mut self, arrives: Time, worker: WorkerId, input: Input) {
+        let site = self.site(worker);
+        let incarnation = self.sites[site].incarnation;
+        self.schedule(arrives, Message::ToWorker { site, incarnation, input });
+    }
+}
+
+impl Site {
+    fn new(id: WorkerId, engine: &EngineConfig, block_size: u32, present: bool) -> Site {
+        Site {
+            id,
+            worker: present.then(|| Worker::new(id, 0, engine, block_size)),
+            incarnation: 0,
+            eligible: present,
+            in_flight: 0,
+            slow_factor: 1.0,
+            restarts: 0,
+            transfer_errors: 0,
+            past: Vec::new(),
+            wake: None,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What faults do to workers, links and the router, and how discovery tells.
+
+use crate::base::{Dur, RequestIx, Role};
+use crate::cluster::FaultKind;
+use crate::cluster::machine::{Cluster, Message};
+use crate::cluster::router::PdRouter;
+use crate::engine::{Cx, Worker};
+use crate::protocol::{ErrorClass, Event, Finish, WorkerState};
+
+impl Cluster {
+    pub(super) fn begin_fault(&mut self, cx: Cx<'_>, number: usize) {
+        self.faults.begin(number);
+        let fault = self.faults.get(number).clone();
+        self.struck.push_back((fault.kind, fault.worker));
+        if let Some(duration) = fault.duration {
+            self.schedule(cx.now + duration, Message::FaultEnds(number));
+        }
+        let site = fault.worker.map(|worker| self.site(worker));
+        match (fault.kind, site) {
+            (FaultKind::Kill, Some(site)) => self.kill(cx, site, WorkerState::Down),
+            (FaultKind::Leave, Some(site)) => self.kill(cx, site, WorkerState::Gone),
+            (FaultKind::Restart, Some(site)) => self.restart(cx, site),
+            (FaultKind::Join, Some(site)) => self.bring_up(cx, site),
+            (FaultKind::SlowWorker, Some(site)) => self.set_speed(site, fault.factor),
+            (FaultKind::SlowLink, Some(site)) if fault.to.is_none() => {
+                self.links.set_egress_factor(cx.now, self.sites[site].id.index.into(), fault.factor);
+                self.replan_links();
+            }
+            (FaultKind::RouterRestart, _) => self.router = PdRouter::new(&self.config.router),
+            // Looked up when a message or transfer comes along.
+            (
+                FaultKind::SlowLink
+                | FaultKind::TransferFailure
+                | FaultKind::Hang
+                | FaultKind::AdmissionTimeout
+                | FaultKind::ErrorResponse
+                | FaultKind::OpenFailure,
+                _,
+            ) => {}
+            (
+                FaultKind::Kill | FaultKind::Leave | FaultKind::Restart | FaultKind::Join | FaultKind::SlowWorker,
+                None,
+            ) => panic!("the scenario was checked: {:?} names its worker", fault.kind),
+        }
+    }
+
+    pub(super) fn end_fault(&mut self, cx: Cx<'_>, number: usize) {
+        self.faults.end(number);
+        let fault = self.faults.get(number).clone();
+        let site = fault.worker.map(|worker| self.site(worker));
+        match (fault.kind, site) {
+            (FaultKind::Kill, Some(site)) => self.bring_up(cx, site),
+            (FaultKind::SlowWorker, Some(site)) => self.set_speed(site, 1.0),
+            (FaultKind::SlowLink, Some(site)) if fault.to.is_none() => {
+                self.links.set_egress_factor(cx.now, self.sites[site].id.index.into(), 1.0);
+                self.replan_links();
+            }
+            (
+                FaultKind::Kill
+                | FaultKind::Restart
+                | FaultKind::Leave
+                | FaultKind::Join
+                | FaultKind::SlowWorker
+                | FaultKind::SlowLink
+                | FaultKind::TransferFailure
+                | FaultKind::Hang
+                | FaultKind::AdmissionTimeout
+                | FaultKind::ErrorResponse
+                | FaultKind::OpenFailure
+                | FaultKind::RouterRestart,
+                _,
+            ) => {}
+        }
+    }
+
+    /// Discovery has noticed: the router and the client know from now on. News of a process that is gone is void.
+    pub(super) fn discovered(&mut self, site: usize, state: WorkerState) {
+        let place = &mut self.sites[site];
+        let current = match state {
+            WorkerState::Up { incarnation } => place.worker.is_some() && place.incarnation == incarnation,
+            WorkerState::Down | WorkerState::Gone => place.worker.is_none(),
+        };
+        if current {
+            place.eligible = place.worker.is_some();
+            self.events.push_back(Event::WorkerChanged { worker: place.id, state });
+        }
+    }
+
+    fn kill(&mut self, cx: Cx<'_>, site: usize, state: WorkerState) {
+        let Some(worker) = self.sites[site].worker.take() else { return };
+        let (evicted, sessions) = (worker.evicted_tokens(), worker.sessions_peak());
+        let (lost, stats) = worker.crash(cx.now);
+        self.sites[site].wake = None;
+        self.sites[site].past.push((stats, evicted, sessions));
+        for done in lost {
+            self.leg_done(cx, cx.now, site, done);
+        }
+        self.fail_handed_over(cx, site);
+        let delay = Dur::from_millis(self.config.discovery_delay_ms);
+        self.schedule(cx.now + delay, Message::Discovered { site, state });
+    }
+
+    /// Flights of a dead decode worker that it did not hold itself: still on their way to it, or just over.
+    fn fail_handed_over(&mut self, cx: Cx<'_>, site: usize) {
+        if self.sites[site].id.role != Role::Prefill {
+            return;
+        }
+        // P has sent everything it had for these: D goes on without it. The rest was in the worker.
+        let moving = |flight: &crate::cluster::flight::Flight| {
+            flight.prefill == Some(site) && flight.prefilled.is_some() && flight.prefill_open()
+        };
+        let cut: Vec<RequestIx> =
+            self.flights.iter().filter(|(_, flight)| moving(flight)).map(|(request, _)| *request).collect();
+        for request in cut {
+            let message = format!("{} died in the transfer", self.sites[site].id);
+            let answer = self.flights[&request].failed(&self.sites, ErrorClass::PrefillFailed, Some(502), message);
+            debug_assert!(matches!(answer.finish, Finish::Error { .. }));
+            self.end_flight(cx, cx.now, answer);
+        }
+    }
+
+    fn restart(&mut self, cx: Cx<'_>, site: usize) {
+        self.kill(cx, site, WorkerState::Down);
+        self.bring_up(cx, site);
+    }
+
+    fn bring_up(&mut self, cx: Cx<'_>, site: usize) {
+        let place = &mut self.sites[site];
+        if place.worker.is_some() {
+            return;
+        }
+        if !place.past.is_empty() {
+            place.incarnation += 1;
+            place.restarts += 1;
+        }
+        let mut worker = Worker::new(place.id, place.incarnation, &self.engine, self.block_size);
+        worker.set_slow_factor(place.slow_factor);
+        place.worker = Some(worker);
+        let state = WorkerState::Up { incarnation: place.incarnation };
+        let delay = Dur::from_millis(self.config.discovery_delay_ms);
+        self.schedule(cx.now + delay, Message::Discovered { site, state });
+    }
+
+    fn set_speed(&mut self, site: usize, factor: f64) {
+        self.sites[site].slow_factor = factor;
+        if let Some(worker) = &mut self.sites[site].worker {
+            worker.set_slow_factor(factor);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Counters of one worker, and the time-weighted usage of its pool.
+
+use crate::base::{Dur, Time};
+
+/// What a worker has done so far.
+#[derive(Debug, Clone, Default)]
+pub struct WorkerStats {
+    /// Generate requests taken in.
+    pub requests: u64,
+    /// Prompt tokens computed.
+    pub prefilled_tokens: u64,
+    /// Prompt tokens found in cache or session.
+    pub cached_tokens: u64,
+    /// Answer tokens produced.
+    pub output_tokens: u64,
+    /// Idle sessions trimmed.
+    pub session_trims: u64,
+    /// Idle sessions timed out.
+    pub session_timeouts: u64,
+    /// Requests retracted.
+    pub retractions: u64,
+    /// Admission calls answered.
+    pub admission_calls: u64,
+    /// Longest queue of requests waiting for memory, KV or their turn.
+    pub queue_peak: u64,
+    /// Time iterations took.
+    pub busy: Dur,
+    /// Pool usage.
+    pub usage: UsageMeter,
+}
+
+/// Integral and peak of used tokens over time.
+#[derive(Debug, Clone, Default)]
+pub struct UsageMeter {
+    since: Time,
+    used: u64,
+    peak: u64,
+    token_ns: u128,
+}
+
+impl UsageMeter {
+    /// From `now` on, `used` tokens are in use.
+    pub fn set(&mut self, now: Time, used: u64) {
+        self.token_ns += u128::from(self.used) * u128::from((now - self.since).ns());
+        self.since = now;
+        self.used = used;
+        self.peak = self.peak.max(used);
+    }
+
+    /// Mean used tokens from the start to `now`, which is not before the last change.
+    pub fn mean(&self, now: Time) -> f64 {
+        let total = self.token_ns + u128::from(self.used) * u128::from((now - self.since).ns());
+        if now.ns() == 0 { 0.0 } else { total as f64 / now.ns() as f64 }
+    }
+
+    /// Most tokens in use at once.
+    pub fn peak(&self) -> u64 {
+        self.peak
+    }
+}

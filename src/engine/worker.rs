@@ -1,0 +1,324 @@
+//! [`Worker`]: the scheduler loop of one engine, as a machine told the time.
+//!
+//! A worker lives from iteration to iteration. Whatever reaches it waits in the inbox until the running iteration ends,
+//! as in a real scheduler loop; then the effects of the iteration are booked (`finish.rs`), the inbox is read
+//! (`control.rs`), memory is shared out (`memory.rs`) and the next iteration starts (`schedule.rs`). Decode iterations
+//! of an unchanging batch are taken as one macro-step, cut at the boundary after an arrival.
+//! Invariants: every job ends in exactly one [`Output::Done`], [`Output::Silent`] or abort; a worker that can do
+//! something has a step under way; times of outputs are never in the past.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::engine::cost::{Batch, CostModel};
+use crate::engine::job::{Active, Done, Job};
+use crate::engine::pool::KvPool;
+use crate::engine::sessions::SessionStore;
+use crate::engine::stats::WorkerStats;
+use crate::engine::{EngineConfig, SessionTrim};
+use crate::kv::BlockTree;
+use crate::protocol::{AdmitAnswer, AdmitAsk, CallError, CallId, LoadReport};
+
+/// What a step of the machine may look at.
+#[derive(Clone, Copy)]
+pub struct Cx<'a> {
+    /// Now.
+    pub now: Time,
+    /// Blocks of the trace.
+    pub tree: &'a BlockTree,
+}
+
+/// What reaches a worker.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// A request to prefill here: colocated, straight to a session, or the prefill leg.
+    Generate(Job),
+    /// The decode leg of a request: reserve room for KV that a prefill worker will send.
+    Reserve(Job),
+    /// Decode: the KV of a reserved request is there.
+    KvArrived(RequestIx),
+    /// Prefill: the KV of a prefilled request has left.
+    KvSent(RequestIx),
+    /// Drop a request wherever it is.
+    Abort(RequestIx),
+    /// `/open_session`.
+    Open {
+        /// Call number.
+        call: CallId,
+        /// Session.
+        session: SessionIx,
+    },
+    /// `/close_session`.
+    Close(SessionIx),
+    /// `/session_cache/admit_direct_append`.
+    Admit {
+        /// Call number.
+        call: CallId,
+        /// Question.
+        ask: AdmitAsk,
+    },
+}
+
+/// What leaves a worker, each at its own time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// A request ended here.
+    Done(Box<Done>),
+    /// Decode: room is reserved; this many prompt tokens are wanted.
+    Reserved {
+        /// Which.
+        request: RequestIx,
+        /// Prompt tokens the worker lacks.
+        tokens: u32,
+    },
+    /// Prefill: the KV is computed and held.
+    Prefilled {
+        /// Which.
+        request: RequestIx,
+        /// Prompt tokens found in the cache.
+        cached_tokens: u32,
+        /// Entered the queue.
+        arrived: Time,
+        /// Start of the prefill.
+        started: Time,
+    },
+    /// A stream went quiet: no token will follow.
+    Silent {
+        /// Which.
+        request: RequestIx,
+        /// First token, if there was one.
+        first_token_at: Option<Time>,
+        /// Last token, or now.
+        since: Time,
+        /// Tokens so far.
+        output_tokens: u32,
+    },
+    /// Answer to [`Input::Open`].
+    Opened {
+        /// Call number.
+        call: CallId,
+        /// Incarnation, or the refusal.
+        result: Result<u32, CallError>,
+    },
+    /// Answer to [`Input::Admit`].
+    Admission {
+        /// Call number.
+        call: CallId,
+        /// The answer.
+        answer: AdmitAnswer,
+    },
+}
+
+/// Iterations under way.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Prefill chunks (in `Worker::prefilling`) and one token for each running request.
+    Mixed { started: Time, ends: Time },
+    /// `steps` decode iterations.
+    Decode { started: Time, ends: Time, batch: Batch, steps: u32 },
+    /// Only control calls kept the loop busy.
+    Control { ends: Time },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Worker {
+    pub(super) id: WorkerId,
+    pub(super) incarnation: u32,
+    pub(super) config: EngineConfig,
+    pub(super) cost: CostModel,
+    pub(super) pool: KvPool,
+    pub(super) block_size: u32,
+    pub(super) sessions: SessionStore,
+    pub(super) inbox: VecDeque<Input>,
+    /// To be prefilled here.
+    pub(super) waiting: VecDeque<Job>,
+    /// Decode legs that wait for room.
+    pub(super) unreserved: VecDeque<Job>,
+    /// Decode legs with room, waiting for their KV.
+    pub(super) reserved: BTreeMap<RequestIx, Active>,
+    /// Decode legs whose KV is there.
+    pub(super) ready: VecDeque<Active>,
+    /// Thrown out for lack of room, to be taken up again.
+    pub(super) retracted: VecDeque<Active>,
+    /// In prefill, with the tokens of the current chunk.
+    pub(super) prefilling: Vec<(Active, u32)>,
+    pub(super) running: Vec<Active>,
+    /// Prefill: KV computed, not sent yet.
+    pub(super) sending: BTreeMap<RequestIx, Active>,
+    /// Streams that a fault made quiet.
+    pub(super) hung: BTreeMap<RequestIx, Active>,
+    pub(super) step: Option<Step>,
+    pub(super) outputs: VecDeque<(Time, Output)>,
+    pub(super) stats: WorkerStats,
+}
+
+impl Worker {
+    /// A cold worker. `incarnation` tells processes at one address apart.
+    pub fn new(id: WorkerId, incarnation: u32, config: &EngineConfig, block_size: u32) -> Worker {
+        Worker {
+            id,
+            incarnation,
+            cost: CostModel::new(&config.timing, config.max_running),
+            pool: KvPool::new(config.kv_pool_tokens, config.page_size, block_size),
+            config: config.clone(),
+            block_size,
+            sessions: SessionStore::default(),
+            inbox: VecDeque::new(),
+            waiting: VecDeque::new(),
+            unreserved: VecDeque::new(),
+            reserved: BTreeMap::new(),
+            ready: VecDeque::new(),
+            retracted: VecDeque::new(),
+            prefilling: Vec::new(),
+            running: Vec::new(),
+            sending: BTreeMap::new(),
+            hung: BTreeMap::new(),
+            step: None,
+            outputs: VecDeque::new(),
+            stats: WorkerStats::default(),
+        }
+    }
+
+    /// Takes something in; it is read when the iteration under way ends.
+    pub fn handle_input(&mut self, cx: Cx<'_>, input: Input) {
+        self.inbox.push_back(input);
+        match &mut self.step {
+            None => self.start(cx),
+            Some(Step::Decode { started, ends, batch, steps }) => {
+                let elapsed = cx.now.since(*started);
+                let done = self.cost.decode_steps_within(*batch, elapsed, *steps);
+                let on_boundary = done > 0 && self.cost.decode(*batch, done).dur() == elapsed;
+                let cut = if on_boundary { done } else { done + 1 };
+                if cut < *steps {
+                    *steps = cut;
+                    *ends = *started + self.cost.decode(*batch, cut).dur();
+                }
+            }
+            Some(Step::Mixed { .. } | Step::Control { .. }) => {}
+        }
+    }
+
+    /// Call at the time of [`Worker::poll_timeout`].
+    pub fn handle_timeout(&mut self, cx: Cx<'_>) {
+        match self.step.take() {
+            Some(step) if step.ends() > cx.now => {
+                self.step = Some(step);
+                return;
+            }
+            Some(step) => self.finish_step(cx, step),
+            None => {}
+        }
+        self.start(cx);
+    }
+
+    /// When [`Worker::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        match &self.step {
+            Some(step) => Some(step.ends()),
+            None => self.session_timeout().and_then(|timeout| self.sessions.next_expiry(timeout)),
+        }
+    }
+
+    /// The next output and when it leaves: now, or after control calls of this boundary.
+    pub fn poll_output(&mut self) -> Option<(Time, Output)> {
+        self.outputs.pop_front()
+    }
+
+    /// Makes the worker `factor` times slower from its next iteration on.
+    pub fn set_slow_factor(&mut self, factor: f64) {
+        self.cost.set_slow_factor(factor);
+    }
+
+    /// The worker dies: every request in it, with what its client has received by now.
+    pub fn crash(mut self, now: Time) -> (Vec<Done>, WorkerStats) {
+        self.partial_tokens(now);
+        let message = format!("{} died with the request inside", self.id);
+        let lost = || crate::protocol::Finish::Error {
+            class: crate::protocol::ErrorClass::WorkerLost,
+            message: message.clone(),
+        };
+        let mut done: Vec<Done> = Vec::new();
+        done.extend(self.waiting.iter().chain(&self.unreserved).map(|job| Done::refused(job, lost(), 502)));
+        done.extend(self.inbox.iter().filter_map(|input| match input {
+            Input::Generate(job) | Input::Reserve(job) => Some(Done::refused(job, lost(), 502)),
+            Input::KvArrived(_)
+            | Input::KvSent(_)
+            | Input::Abort(_)
+            | Input::Open { .. }
+            | Input::Close(_)
+            | Input::Admit { .. } => None,
+        }));
+        let holding = [self.reserved, self.sending, self.hung].into_iter().flat_map(BTreeMap::into_values);
+        let queued = self.ready.into_iter().chain(self.retracted).chain(self.running);
+        let prefilling = self.prefilling.into_iter().map(|(active, _)| active);
+        done.extend(holding.chain(queued).chain(prefilling).map(|active| active.into_done(lost(), 502)));
+        self.stats.usage.set(now, 0);
+        (done, self.stats)
+    }
+
+    /// What `/v1/loads` says.
+    pub fn load(&self) -> LoadReport {
+        LoadReport {
+            worker: self.id,
+            token_usage: self.pool.used() as f64 / self.pool.capacity() as f64,
+            capacity_tokens: self.pool.capacity(),
+            num_running: (self.running.len() + self.prefilling.len()) as u32,
+            num_waiting: self.queue_len() as u32,
+        }
+    }
+
+    /// Counters so far.
+    pub fn stats(&self) -> &WorkerStats {
+        &self.stats
+    }
+
+    /// Tokens evicted from the prefix cache so far.
+    pub fn evicted_tokens(&self) -> u64 {
+        self.pool.evicted()
+    }
+
+    /// Most sessions open at once so far.
+    pub fn sessions_peak(&self) -> u64 {
+        self.sessions.peak()
+    }
+
+    /// Requests inside, wherever.
+    pub fn load_count(&self) -> usize {
+        self.queue_len() + self.running.len() + self.prefilling.len() + self.sending.len() + self.hung.len()
+    }
+
+    pub(super) fn queue_len(&self) -> usize {
+        self.waiting.len() + self.unreserved.len() + self.reserved.len() + self.ready.len() + self.retracted.len()
+    }
+
+    /// The worker keeps transferred and finished prompts in its prefix cache.
+    pub(super) fn caches(&self) -> bool {
+        self.id.role != Role::Decode || self.config.decode_radix_cache
+    }
+
+    pub(super) fn session_timeout(&self) -> Option<Dur> {
+        Dur::from_secs_f64(self.config.session_idle_timeout_s).filter(|timeout| *timeout > Dur::ZERO)
+    }
+
+    pub(super) fn trims_under_pressure(&self) -> bool {
+        self.config.session_trim == SessionTrim::Pressure
+    }
+
+    pub(super) fn emit(&mut self, at: Time, output: Output) {
+        self.outputs.push_back((at, output));
+    }
+
+    pub(super) fn meter(&mut self, now: Time) {
+        self.stats.usage.set(now, self.pool.used());
+        self.stats.queue_peak = self.stats.queue_peak.max(self.queue_len() as u64);
+    }
+}
+
+impl Step {
+    pub(super) fn ends(&self) -> Time {
+        match self {
+            Step::Mixed { ends, .. } | Step::Decode { ends, .. } | Step::Control { ends } => *ends,
+        }
+    }
+}

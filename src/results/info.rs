@@ -1,0 +1,118 @@
+//! [`RunInfo`]: what a summary must know of a run beside its records and facts.
+//!
+//! The caller fills it from the resolved scenario, the trace and the preflight; it is written into `run.json` and read back
+//! by a report. Nothing in it depends on the host or the wall clock.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A run in words and in the numbers that explain it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunInfo {
+    /// Name of the run.
+    pub name: String,
+    /// Short name of the trace.
+    pub trace: String,
+    /// Requests planned.
+    pub requests: u64,
+    /// Sessions of the trace.
+    pub sessions: u64,
+    /// Topology, such as `1P7D` or `8W`.
+    pub topology: String,
+    /// Mechanism label: `dp`, `pd` or `kvc`.
+    pub mechanism: String,
+    /// Policy label.
+    pub policy: String,
+    /// Policy of the PD router's decode leg, such as `round_robin`; empty when there is no router.
+    pub router_policy: String,
+    /// Limits worth a headline, such as `cap 4`; empty when there are none.
+    pub limits: String,
+    /// Time scale; null for "as fast as causality allows".
+    pub time_scale: Option<f64>,
+    /// The time scale as a sentence: `time-scale 10: 6000 s → 600 s`.
+    pub time_scale_text: String,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Driver: `virtual time` or `real time`.
+    pub driver: String,
+    /// How the run ended.
+    pub state: RunState,
+    /// Rebuilt from `requests.jsonl` alone: token arrivals and, for a killed run, worker facts are missing.
+    pub rebuilt: bool,
+    /// Budgets of the integrity gate.
+    pub budgets: Budgets,
+    /// Names of all configured workers, also of those that got nothing.
+    pub workers: Vec<String>,
+    /// Slots and capacity of the decode workers; null when the mechanism keeps no sessions.
+    pub slots: Option<SlotFacts>,
+    /// Gaps against service times; null when nobody computed it.
+    pub gaps: Option<GapFacts>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunState {
+    /// Every planned request was served or failed by itself.
+    Completed,
+    /// Interrupted by the user; requests in flight are cancelled, the rest skipped.
+    Interrupted,
+    /// Stopped by a failed turn.
+    Stopped,
+    /// Died before it could write its summary; requests without a record are unaccounted for.
+    Killed,
+}
+
+/// Budgets a run must keep for its headline to be printed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Budgets {
+    /// Largest share of truncated, aborted, failed and timed out requests, 0 to 1.
+    pub max_bad_share: f64,
+    /// Largest p99 of the schedule lag, milliseconds.
+    pub max_schedule_lag_p99_ms: f64,
+}
+
+/// Who may keep a session where.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SlotFacts {
+    /// Decode workers.
+    pub decode_workers: u32,
+    /// Most sessions a decode worker may hold, by the replayer's soft cap.
+    pub cap_max: u32,
+    /// The replayer knows the capacity, so the soft cap may be below `cap_max`.
+    pub capacity_known: bool,
+    /// `never`, `session-end` or `idle-lru`.
+    pub slot_release: String,
+    /// KV pool of one decode worker, tokens.
+    pub kv_pool_tokens: u64,
+    /// Most sessions live at once at this time scale, by the trace; null when nobody computed it.
+    pub peak_live_sessions: Option<u64>,
+}
+
+/// How a time scale distorts think times.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GapFacts {
+    /// Share of gaps between turns shorter than the expected service time at time-scale 1, 0 to 1.
+    pub short_share_at_1x: f64,
+    /// The same at this run's time scale.
+    pub short_share_at_scale: f64,
+}
+
+impl RunState {
+    /// Stable label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunState::Completed => "completed",
+            RunState::Interrupted => "interrupted",
+            RunState::Stopped => "stopped",
+            RunState::Killed => "killed",
+        }
+    }
+}
+
+impl SlotFacts {
+    /// Sessions that can be kept at once, by the cap.
+    pub fn slots(&self) -> u64 {
+        u64::from(self.decode_workers) * u64::from(self.cap_max)
+    }
+}

@@ -1,0 +1,161 @@
+//! The integrity gate: may the headline be read at all, and what must be known before the numbers.
+//!
+//! Invariant: a run over a budget never shows its latencies as a headline; what is found is listed, never averaged away.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::outcomes::{ErrorGroup, Outcomes};
+use super::{RunInfo, RunState};
+use crate::record::Outcome;
+
+/// Verdict on a run.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Integrity {
+    /// May the headline be read?
+    pub verdict: Verdict,
+    /// Why not, in a few words: `56.8 % truncated`; null for a valid run.
+    pub reason: Option<String>,
+    /// How the run ended.
+    pub state: RunState,
+    /// Requests planned.
+    pub planned: u64,
+    /// Requests recorded; all of the planned ones unless the run was killed.
+    pub recorded: u64,
+    /// Truncated, aborted, error and timeout over those that ran to an end, 0 to 1.
+    pub bad_share: Option<f64>,
+    /// Budget for it.
+    pub max_bad_share: f64,
+    /// p99 of the schedule lag, ms.
+    pub schedule_lag_p99_ms: Option<f64>,
+    /// Budget for it.
+    pub max_schedule_lag_p99_ms: f64,
+    /// Requests served by another worker than the intended one.
+    pub route_mismatches: u64,
+    /// Requests sent more than once.
+    pub retried_requests: u64,
+    /// Beliefs of the replayer that a worker's word corrected.
+    pub beliefs_corrected: u64,
+    /// Everything found, one sentence each, worst first.
+    pub notes: Vec<String>,
+}
+
+/// May the headline be read?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Yes.
+    Valid,
+    /// Yes, for the part of the run that was done.
+    Partial,
+    /// No: too many requests were not served as asked.
+    Withheld,
+    /// No: the harness itself was too slow.
+    Invalid,
+}
+
+/// What the gate looks at.
+pub(super) struct Evidence<'a> {
+    pub info: &'a RunInfo,
+    pub outcomes: &'a Outcomes,
+    pub errors: &'a [ErrorGroup],
+    pub planned: u64,
+    pub schedule_lag_p99_ms: Option<f64>,
+    pub route_mismatches: u64,
+    pub retried_requests: u64,
+    pub beliefs_corrected: u64,
+}
+
+impl Verdict {
+    /// The headline latencies may be printed.
+    pub fn shows_headline(self) -> bool {
+        match self {
+            Verdict::Valid | Verdict::Partial => true,
+            Verdict::Withheld | Verdict::Invalid => false,
+        }
+    }
+}
+
+/// Judges a run.
+pub(super) fn judge(evidence: &Evidence) -> Integrity {
+    let Evidence { info, outcomes, planned, .. } = evidence;
+    let lag_over = evidence.schedule_lag_p99_ms.filter(|lag| *lag > info.budgets.max_schedule_lag_p99_ms);
+    let bad_over = outcomes.bad_share().is_some_and(|share| share > info.budgets.max_bad_share);
+    let recorded = outcomes.total();
+    let (verdict, reason) = if outcomes.ok == 0 {
+        (Verdict::Withheld, Some("no completed request".to_string()))
+    } else if let Some(lag) = lag_over {
+        let budget = info.budgets.max_schedule_lag_p99_ms;
+        (Verdict::Invalid, Some(format!("schedule lag p99 {lag:.1} ms is over the budget of {budget} ms")))
+    } else if bad_over {
+        (Verdict::Withheld, Some(bad_words(outcomes)))
+    } else if info.state != RunState::Completed {
+        let done = format!("{}: {} of {planned} requests done", info.state.as_str(), outcomes.served());
+        (Verdict::Partial, Some(done))
+    } else {
+        (Verdict::Valid, None)
+    };
+    Integrity {
+        verdict,
+        reason,
+        state: info.state,
+        planned: *planned,
+        recorded,
+        bad_share: outcomes.bad_share(),
+        max_bad_share: info.budgets.max_bad_share,
+        schedule_lag_p99_ms: evidence.schedule_lag_p99_ms,
+        max_schedule_lag_p99_ms: info.budgets.max_schedule_lag_p99_ms,
+        route_mismatches: evidence.route_mismatches,
+        retried_requests: evidence.retried_requests,
+        beliefs_corrected: evidence.beliefs_corrected,
+        notes: notes(evidence, lag_over),
+    }
+}
+
+/// `56.8 % truncated, 1.2 % aborted` over the requests that ran to an end.
+fn bad_words(outcomes: &Outcomes) -> String {
+    let bad = Outcome::ALL.iter().filter(|outcome| super::is_failure(**outcome) && outcomes.of(**outcome) > 0);
+    let words = bad.map(|outcome| {
+        let share = outcomes.of(*outcome) as f64 / outcomes.served() as f64;
+        format!("{:.1} % {outcome}", share * 100.0)
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
+    let Evidence { info, outcomes, planned, .. } = evidence;
+    let mut notes = Vec::new();
+    if let (true, Some(top)) = (outcomes.bad_share() > Some(info.budgets.max_bad_share), evidence.errors.first()) {
+        let words = top.example.as_deref().map_or_else(String::new, |example| format!(": {example}"));
+        notes.push(format!("most common failure: {} ×{} ({}){words}", top.class, top.count, top.outcome));
+    }
+    if let Some(lag) = lag_over {
+        notes.push(format!("the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay"));
+    }
+    match info.state {
+        RunState::Completed => {}
+        RunState::Interrupted | RunState::Stopped => notes.push(format!(
+            "the run was {}: {} of {planned} requests ran to an end, {} cancelled, {} never sent",
+            info.state.as_str(),
+            outcomes.served(),
+            outcomes.cancelled,
+            outcomes.skipped
+        )),
+        RunState::Killed => notes.push(format!(
+            "the run was killed: {} of {planned} requests have a record, the rest is unaccounted for",
+            outcomes.total()
+        )),
+    }
+    if info.rebuilt {
+        notes.push("rebuilt from requests.jsonl: token gaps (ITL) are not in it".into());
+    }
+    let mut count = |n: u64, text: &str| {
+        if n > 0 {
+            notes.push(format!("{n} {text}"));
+        }
+    };
+    count(evidence.route_mismatches, "requests were served by another worker than the intended one");
+    count(evidence.retried_requests, "requests were sent more than once");
+    count(evidence.beliefs_corrected, "beliefs about where sessions live were corrected by a worker's word");
+    notes
+}

@@ -1,0 +1,40 @@
+//! Results: from request records to a summary a person can trust, and the files around it.
+//!
+//! Owns definitions (percentiles, fairness, starvation), the integrity gate, cause lines, tables, Parquet and JSON Schemas.
+//! Touches no file, clock or terminal: it takes iterators, readers and writers. Computing is here, rendering in [`render`].
+
+mod accumulate;
+mod cause;
+mod diagnose;
+mod distribution;
+mod fairness;
+mod frame;
+mod info;
+mod integrity;
+mod latency;
+mod modes;
+mod outcomes;
+mod percentiles;
+mod read;
+pub mod render;
+mod sessions;
+pub mod stats;
+mod summary;
+mod words;
+mod workers;
+
+pub use accumulate::{Accumulator, SummaryError};
+pub use cause::{Cause, CauseLine, CounterDrift, Room, SlotShortage};
+pub use distribution::Distribution;
+pub use fairness::{Contrast, Fairness, Pinned, Starved};
+pub use frame::FrameWriter;
+pub use info::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
+pub use integrity::{Integrity, Verdict};
+pub use latency::{Latencies, Latency, Metric, Rung};
+pub use modes::ModeRow;
+pub use outcomes::{ErrorGroup, Outcomes, is_failure};
+pub use percentiles::{Percentile, PercentileError, Percentiles};
+pub use read::{RecordError, read_requests};
+pub use sessions::SessionRow;
+pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
+pub use workers::{Concentration, RoleSpread, Transfers, WorkerRow};

@@ -1,0 +1,121 @@
+//! Per execution mode: how often, how fast, at what cost, with what outcome.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::distribution::ns_of_ms;
+use super::outcomes::Outcomes;
+use super::stats::share;
+use super::{Distribution, Percentile};
+use crate::record::{ExecutionMode, RequestRecord};
+
+/// One row of the mode table. Latencies are of ok requests.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct ModeRow {
+    /// The mode.
+    pub mode: ExecutionMode,
+    /// Requests that took it.
+    pub n: u64,
+    /// Their share of all recorded requests, 0 to 1.
+    pub share: Option<f64>,
+    /// How they ended.
+    pub outcomes: Outcomes,
+    /// Share of them truncated, aborted, failed or timed out, 0 to 1.
+    pub bad_share: Option<f64>,
+    /// TTFT p50, ms.
+    pub p50_ttft_ms: Option<f64>,
+    /// TTFT p90, ms.
+    pub p90_ttft_ms: Option<f64>,
+    /// TTFT p99, ms.
+    pub p99_ttft_ms: Option<f64>,
+    /// E2E p50, ms.
+    pub p50_e2e_ms: Option<f64>,
+    /// E2E p90, ms.
+    pub p90_e2e_ms: Option<f64>,
+    /// E2E p99, ms.
+    pub p99_e2e_ms: Option<f64>,
+    /// Mean E2E, ms.
+    pub mean_e2e_ms: Option<f64>,
+    /// Mean KV transfer of those that had one, ms.
+    pub mean_kv_transfer_ms: Option<f64>,
+    /// Mean prompt tokens the server prefilled (prompt − cached), where it said so.
+    pub mean_prefilled_tokens: Option<f64>,
+    /// Mean prompt tokens prefilled again although an infinite shared cache would hold them (ideal − cached).
+    pub mean_recomputed_tokens: Option<f64>,
+}
+
+#[derive(Debug)]
+pub(super) struct ModeTally {
+    outcomes: Outcomes,
+    ttft: Distribution,
+    e2e: Distribution,
+    kv_transfer: Distribution,
+    known_cached: u64,
+    prefilled_tokens: u64,
+    recomputed_tokens: u64,
+}
+
+impl ModeTally {
+    pub(super) fn new() -> Self {
+        ModeTally {
+            outcomes: Outcomes::default(),
+            ttft: Distribution::new(),
+            e2e: Distribution::new(),
+            kv_transfer: Distribution::new(),
+            known_cached: 0,
+            prefilled_tokens: 0,
+            recomputed_tokens: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, record: &RequestRecord) {
+        self.outcomes.count(record.outcome);
+        if let Some(cached) = record.cached_tokens {
+            self.known_cached += 1;
+            self.prefilled_tokens += u64::from(record.input_tokens.saturating_sub(cached));
+            self.recomputed_tokens += u64::from(record.ideal_hit_tokens.saturating_sub(cached));
+        }
+        if record.outcome.is_ok() {
+            let parts = [
+                (&mut self.ttft, record.ttft_ms),
+                (&mut self.e2e, record.e2e_ms),
+                (&mut self.kv_transfer, record.kv_transfer_ms),
+            ];
+            for (distribution, value) in parts {
+                value.and_then(ns_of_ms).into_iter().for_each(|ns| distribution.add(ns));
+            }
+        }
+    }
+
+    fn row(&self, mode: ExecutionMode, recorded: u64) -> ModeRow {
+        let ladder = [Percentile::P50, Percentile::P90, Percentile::P99];
+        let (ttft, e2e) = (self.ttft.percentiles_ms(&ladder, 0), self.e2e.percentiles_ms(&ladder, 0));
+        let n = self.outcomes.total();
+        ModeRow {
+            mode,
+            n,
+            share: share(n, recorded),
+            outcomes: self.outcomes,
+            bad_share: self.outcomes.bad_share(),
+            p50_ttft_ms: ttft[0],
+            p90_ttft_ms: ttft[1],
+            p99_ttft_ms: ttft[2],
+            p50_e2e_ms: e2e[0],
+            p90_e2e_ms: e2e[1],
+            p99_e2e_ms: e2e[2],
+            mean_e2e_ms: self.e2e.mean_ms(),
+            mean_kv_transfer_ms: self.kv_transfer.mean_ms(),
+            mean_prefilled_tokens: share(self.prefilled_tokens, self.known_cached),
+            mean_recomputed_tokens: share(self.recomputed_tokens, self.known_cached),
+        }
+    }
+}
+
+/// Rows by falling count, ties in the order of [`ExecutionMode::ALL`].
+pub(super) fn rows(modes: &BTreeMap<ExecutionMode, ModeTally>, recorded: u64) -> Vec<ModeRow> {
+    let mut rows: Vec<ModeRow> = modes.iter().map(|(mode, tally)| tally.row(*mode, recorded)).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.n));
+    rows
+}

@@ -1,0 +1,11 @@
+//! Rendering of a [`super::RunSummary`]: the text after a run, and tables as text, CSV, Markdown or JSON.
+//!
+//! Computes nothing. Text is plain ASCII-safe Unicode within the width given; colour only repeats what words say.
+
+mod summary;
+mod table;
+mod tables;
+
+pub use summary::{Extras, summary};
+pub use table::{Format, FormatError, Style, Table};
+pub use tables::{modes, sessions, transfers, workers};

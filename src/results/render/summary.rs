@@ -1,0 +1,270 @@
+//! The text after a run: what happened, how fast, by mode, over sessions, over workers, and why.
+//!
+//! Integrity comes above the numbers, and a headline that may not be read is not printed.
+
+use super::table::{BOLD, Format, GREEN, RED, Style, cut, paint};
+use super::tables;
+use crate::record::Outcome;
+use crate::results::words::{count, percent, plural, seconds, tokens};
+use crate::results::{Fairness, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure};
+
+/// What only the caller knows: never part of `summary.json`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Extras {
+    /// Wall-clock time of the run, seconds.
+    pub wall_s: Option<f64>,
+    /// Where the results are, for the last line; without it there is no such line.
+    pub files: Option<String>,
+}
+
+/// Width of the labels at the left.
+const LABEL: usize = 10;
+/// Workers named with their starved sessions.
+const PINNED_SHOWN: usize = 8;
+
+/// The summary as text; every line ends with a line feed.
+pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
+    let mut page = Page { text: String::new(), style };
+    for line in wrap(&headline(summary, extras), style.width) {
+        page.text += &(paint(&line, BOLD, style) + "\n");
+    }
+    page.text += "\n";
+    outcome(summary, &mut page);
+    latency(summary, &mut page);
+    lengths(summary, &mut page);
+    page.text += "\n";
+    page.text += &tables::modes(summary).render(Format::Table, style);
+    page.text += "\n";
+    sessions(&summary.fairness, &mut page);
+    workers(summary, &mut page);
+    page.section("why", summary.causes.iter().map(|line| line.text.clone()));
+    page.section("files", extras.files.iter().cloned());
+    page.text
+}
+
+/// Lines with a label at the left of the first.
+struct Page {
+    text: String,
+    style: Style,
+}
+
+impl Page {
+    fn section(&mut self, label: &str, lines: impl IntoIterator<Item = String>) {
+        let mut label = label;
+        for line in lines {
+            for part in wrap(&line, self.style.width.saturating_sub(LABEL)) {
+                self.text += &format!("{label:<LABEL$}{part}\n");
+                label = "";
+            }
+        }
+    }
+
+    /// A section of one line in which `word` stands out.
+    fn section_with(&mut self, label: &str, line: String, word: &str, color: &str) {
+        let start = self.text.len();
+        self.section(label, [line]);
+        let section = self.text.split_off(start);
+        self.text += &section.replacen(word, &paint(word, color, self.style), 1);
+    }
+}
+
+/// Breaks a line that is too long: between parts set apart by ` · `, else at spaces; a longer word is cut.
+fn wrap(line: &str, width: usize) -> Vec<String> {
+    if line.chars().count() <= width {
+        return vec![line.into()];
+    }
+    let between = if line.contains(" · ") { " · " } else { " " };
+    let indent = "  ";
+    let mut parts: Vec<String> = Vec::new();
+    for piece in line.split(between) {
+        let joined = parts.last().map(|part| format!("{part}{between}{piece}"));
+        match (joined.filter(|joined| joined.chars().count() <= width), parts.last_mut()) {
+            (Some(joined), Some(part)) => *part = joined,
+            (_, None) => parts.push(piece.into()),
+            (None, Some(_)) => parts.push(format!("{indent}{piece}")),
+        }
+    }
+    let fits = |part: &String| part.chars().count() <= width;
+    let cut_or_wrapped = |part: String| match part {
+        part if fits(&part) || between == " " => vec![cut(&part, width)],
+        part => wrap(part.trim_start(), width),
+    };
+    parts.into_iter().flat_map(cut_or_wrapped).collect()
+}
+
+fn headline(summary: &RunSummary, extras: &Extras) -> String {
+    let run = &summary.run;
+    let setup = [run.topology.as_str(), &format!("{}/{}", run.mechanism, run.policy), run.limits.as_str()];
+    let setup = setup.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+    let wall = extras.wall_s.map_or_else(String::new, |wall| format!(", {wall:.2} s"));
+    [
+        run.trace.clone(),
+        format!("{}, {}", plural(run.requests, "request"), plural(run.sessions, "session")),
+        setup,
+        run.time_scale_text.clone(),
+        format!("seed {}", run.seed),
+        format!("{}{wall}", run.driver),
+    ]
+    .join(" · ")
+}
+
+fn outcome(summary: &RunSummary, page: &mut Page) {
+    let served = summary.outcomes.served();
+    let part = |outcome: &Outcome| {
+        let n = summary.outcomes.of(*outcome);
+        let is_bad = is_failure(*outcome) && n > 0;
+        let shown = if is_bad || (outcome.is_ok() && n < served) {
+            format!(" ({})", percent(n as f64 / served as f64))
+        } else {
+            String::new()
+        };
+        format!("{outcome} {}{shown}", count(n))
+    };
+    let always = |outcome: &&Outcome| **outcome != Outcome::Cancelled || summary.outcomes.cancelled > 0;
+    let parts: Vec<String> = Outcome::ALL.iter().filter(always).map(part).collect();
+    let (word, color) = match summary.integrity.verdict {
+        Verdict::Valid => ("run valid", GREEN),
+        Verdict::Partial => ("PARTIAL", RED),
+        Verdict::Withheld => ("headline withheld", RED),
+        Verdict::Invalid => ("INVALID", RED),
+    };
+    page.section_with("outcome", format!("{} · {word}", parts.join(" · ")), word, color);
+    page.section("notes", summary.integrity.notes.iter().cloned());
+}
+
+fn latency(summary: &RunSummary, page: &mut Page) {
+    let reason = summary.integrity.reason.as_deref().unwrap_or("");
+    let instead = match summary.integrity.verdict {
+        Verdict::Withheld => Some("withheld"),
+        Verdict::Invalid => Some("INVALID"),
+        Verdict::Partial | Verdict::Valid => None,
+    };
+    if let Some(word) = instead {
+        return page.section_with("latency", format!("{word}: {reason}"), word, RED);
+    }
+    let ladder = |latency: &Latency, with_failures: bool| {
+        let usual = [Percentile::P50, Percentile::P90, Percentile::P99];
+        let all_usual = usual.iter().all(|p| latency.rungs.iter().any(|rung| rung.percentile == *p));
+        let shown = latency.rungs.iter().filter(|rung| !all_usual || usual.contains(&rung.percentile));
+        let rung = shown.map(|rung| match (with_failures, rung.ms, rung.with_failures_ms) {
+            (true, _, None) => format!("{} not reached", rung.percentile),
+            (true, _, Some(ms)) | (false, Some(ms), _) => format!("{} {}", rung.percentile, seconds(ms)),
+            (false, None, _) => format!("{} –", rung.percentile),
+        });
+        rung.collect::<Vec<_>>().join("  ")
+    };
+    let (ttft, e2e) = (summary.latencies.of(Metric::Ttft), summary.latencies.of(Metric::E2e));
+    let mut lines = vec![format!("TTFT {}     E2E {}", ladder(ttft, false), ladder(e2e, false))];
+    let (sched_ttft, sched_e2e) = (summary.latencies.of(Metric::SchedTtft), summary.latencies.of(Metric::SchedE2e));
+    if sched_e2e.mean_ms > e2e.mean_ms.map(|mean| mean * 1.01) {
+        let (ttft, e2e) = (ladder(sched_ttft, false), ladder(sched_e2e, false));
+        lines.push(format!("from the scheduled time: TTFT {ttft}     E2E {e2e}"));
+    }
+    if summary.failed > 0 {
+        lines.push(format!("with failures as +∞: E2E {}", ladder(e2e, true)));
+    }
+    if let (Some(rate), Some(output)) = (summary.request_throughput, summary.output_throughput) {
+        let window = summary.duration.map_or_else(String::new, |duration| seconds(duration * 1e3));
+        let output = tokens(output);
+        lines.push(format!("{rate:.2} requests/s, {output} answer tokens/s from first send to last end ({window})"));
+    }
+    page.section("latency", lines);
+}
+
+fn lengths(summary: &RunSummary, page: &mut Page) {
+    let lengths = summary.lengths;
+    let Some(share) = lengths.got_share.filter(|_| lengths.shorter > 0) else { return };
+    page.section(
+        "lengths",
+        [format!(
+            "wanted {} answer tokens, got {} ({}); {} of {} shorter, {} of them counted as ok",
+            count(lengths.wanted_tokens),
+            count(lengths.got_tokens),
+            percent(share),
+            count(lengths.shorter),
+            plural(lengths.requests, "request"),
+            count(lengths.shorter_but_ok)
+        )],
+    );
+}
+
+fn sessions(fairness: &Fairness, page: &mut Page) {
+    if fairness.direct_share.is_none_or(|share| share == 0.0) {
+        let jain = fairness.jain_mean_e2e.map(|jain| format!("no direct turns; Jain of mean E2E {jain:.2}"));
+        page.section("sessions", jain);
+        return;
+    }
+    let largest = fairness.histogram.iter().copied().max().unwrap_or(0).max(1);
+    let names = ["0–20 %", "20–40 %", "40–60 %", "60–80 %", "80–100 %"];
+    let bars = names.iter().zip(fairness.histogram).map(|(name, n)| {
+        let bar =
+            if n == 0 { String::new() } else { format!(" {} {n}", "█".repeat(((n * 8).div_ceil(largest)) as usize)) };
+        format!("{name}{bar}")
+    });
+    let mut lines = vec![format!("direct share   {}", bars.collect::<Vec<_>>().join("   "))];
+    let shape = if fairness.two_peaked { "two-peaked, starvation suspected" } else { "not two-peaked" };
+    let figure = |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.2}"));
+    let figures = [
+        fairness.direct_share.map(|share| format!("run {}", percent(share))),
+        Some(shape.into()),
+        figure("bimodality", fairness.bimodality),
+        figure("mean E2E over sessions: Gini", fairness.gini_mean_e2e),
+        figure("Jain", fairness.jain_mean_e2e),
+    ];
+    lines.push(figures.into_iter().flatten().collect::<Vec<_>>().join(" · "));
+    lines.extend(fairness.starved.as_ref().map(starved));
+    page.section("sessions", lines);
+}
+
+fn starved(starved: &Starved) -> String {
+    let mut parts = vec![format!("starved {}", starved.count)];
+    let reason = starved.main_reason.map(|reason| format!("reason {reason}"));
+    let peak = starved.peak_input_tokens;
+    let usage = starved.usage_when_asked;
+    parts[0] += &match (peak.starved, peak.others) {
+        (Some(a), Some(b)) => format!(": peak input {} vs {}", tokens(a), tokens(b)),
+        (Some(a), None) => format!(": peak input {}", tokens(a)),
+        (None, _) => String::new(),
+    };
+    parts.extend(reason);
+    parts.push(format!("arrival rank ≥ {}", starved.first_rank));
+    if let (Some(a), Some(b)) = (usage.starved, usage.others) {
+        parts.push(format!("D usage when asked {:.0} % vs {:.0} %", a * 100.0, b * 100.0));
+    }
+    match starved.slot_never_held {
+        Some(n) if n == starved.count => parts.push("slot never held".into()),
+        Some(n) if n > 0 => parts.push(format!("slot never held by {n}")),
+        Some(_) | None => {}
+    }
+    let pin = |pin: &Pinned| format!("{} {}/{}", pin.worker, pin.starved, pin.sessions);
+    let more = if starved.pinned.len() > PINNED_SHOWN { " …" } else { "" };
+    let pinned: Vec<String> = starved.pinned.iter().take(PINNED_SHOWN).map(pin).collect();
+    parts.push(format!("on {}{more}", pinned.join(" ")));
+    parts.join(" · ")
+}
+
+fn workers(summary: &RunSummary, page: &mut Page) {
+    let line = |spread: &crate::results::RoleSpread| {
+        let rows: Vec<_> = summary.workers.iter().filter(|row| row.role == spread.role).collect();
+        let least = rows.iter().map(|row| row.requests).min()?;
+        let most = rows.iter().map(|row| row.requests).max()?;
+        let skew = match (spread.spread, spread.max_over_mean) {
+            (Some(share), Some(ratio)) if most > least => {
+                format!(" (± {:.0} %), largest/mean {ratio:.2}", share * 100.0)
+            }
+            (_, _) => String::new(),
+        };
+        let usage = |of: fn(&crate::record::WorkerRecord) -> f64| {
+            let values = rows.iter().filter_map(|row| row.account.as_ref()).map(of);
+            values.max_by(f64::total_cmp)
+        };
+        let usage =
+            usage(|a| a.usage_peak).map_or_else(String::new, |peak| format!(" · peak usage {:.0} %", peak * 100.0));
+        let range = if least == most { count(least) } else { format!("{}–{}", count(least), count(most)) };
+        let each = if rows.len() > 1 { " each" } else { "" };
+        let hot: Vec<&str> = rows.iter().filter(|row| row.hot).map(|row| row.worker.as_str()).collect();
+        let hot = if hot.is_empty() { String::new() } else { format!(" · above 1.5 × mean: {}", hot.join(" ")) };
+        Some(format!("{} {}: {range} requests{each}{skew}{usage}{hot}", spread.workers, spread.role))
+    };
+    page.section("workers", summary.spread.iter().filter_map(line));
+}

@@ -1,0 +1,183 @@
+//! [`Table`]: cells with a reading form and a raw form, and the four ways to write them.
+
+use std::str::FromStr;
+
+use serde::Serialize;
+use thiserror::Error;
+
+/// How a table is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// Aligned columns for a terminal.
+    #[default]
+    Table,
+    /// An array of objects, the rows of `summary.json`.
+    Json,
+    /// Comma-separated, raw numbers, every column.
+    Csv,
+    /// A Markdown table, every column.
+    Markdown,
+}
+
+/// Not a [`Format`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is no format; write table, json, csv or markdown")]
+pub struct FormatError(String);
+
+/// What the terminal can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// May use ANSI colours.
+    pub color: bool,
+    /// Columns available; longer lines are cut with `…`.
+    pub width: usize,
+}
+
+/// Columns and rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+    json: serde_json::Value,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Column {
+    /// Header for people.
+    pub title: &'static str,
+    /// Header of a CSV column: the key of the JSON row.
+    pub key: &'static str,
+    /// Text to the left, numbers to the right.
+    pub left: bool,
+    /// Shown on a terminal, where width is short.
+    pub on_terminal: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Cell {
+    /// For people.
+    pub shown: String,
+    /// For programs; empty when there is nothing.
+    pub raw: String,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Style { color: false, width: 120 }
+    }
+}
+
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        match text {
+            "table" => Ok(Format::Table),
+            "json" => Ok(Format::Json),
+            "csv" => Ok(Format::Csv),
+            "markdown" => Ok(Format::Markdown),
+            _ => Err(FormatError(text.into())),
+        }
+    }
+}
+
+impl Cell {
+    pub(super) fn text(text: impl Into<String>) -> Cell {
+        let text = text.into();
+        Cell { shown: text.clone(), raw: text }
+    }
+
+    /// A number that may be missing: `–` for people, empty for programs.
+    pub(super) fn number(value: Option<f64>, show: fn(f64) -> String) -> Cell {
+        let raw = value.map_or_else(String::new, |value| value.to_string());
+        Cell { shown: value.map_or_else(|| "–".into(), show), raw }
+    }
+
+    pub(super) fn count(n: u64) -> Cell {
+        Cell { shown: crate::results::words::count(n), raw: n.to_string() }
+    }
+}
+
+impl Table {
+    /// `rows_of` are the typed rows, for JSON.
+    pub(super) fn new(columns: Vec<Column>, rows: Vec<Vec<Cell>>, rows_of: &impl Serialize) -> Table {
+        assert!(rows.iter().all(|row| row.len() == columns.len()), "a row has another number of cells than columns");
+        let json = serde_json::to_value(rows_of).expect("rows are plain data");
+        Table { columns, rows, json }
+    }
+
+    /// The table in a format; every line ends with a line feed.
+    pub fn render(&self, format: Format, style: Style) -> String {
+        match format {
+            Format::Table => self.aligned(style),
+            Format::Json => format!("{:#}\n", self.json),
+            Format::Csv => self.csv(),
+            Format::Markdown => self.markdown(),
+        }
+    }
+
+    fn aligned(&self, style: Style) -> String {
+        let shown: Vec<usize> = (0..self.columns.len()).filter(|ix| self.columns[*ix].on_terminal).collect();
+        let widest = |ix: &usize| {
+            let cells = self.rows.iter().map(|row| row[*ix].shown.chars().count());
+            cells.chain([self.columns[*ix].title.chars().count()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = shown.iter().map(widest).collect();
+        let line = |text: &dyn Fn(usize) -> String| {
+            let mut line = String::new();
+            for (ix, width) in shown.iter().zip(&widths) {
+                let gap = if line.is_empty() { "" } else { "  " };
+                let cell = text(*ix);
+                let pad = " ".repeat(width - cell.chars().count());
+                let padded = if self.columns[*ix].left { format!("{cell}{pad}") } else { format!("{pad}{cell}") };
+                line = line + gap + &padded;
+            }
+            cut(line.trim_end(), style.width)
+        };
+        let mut text = paint(&line(&|ix| self.columns[ix].title.into()), BOLD, style) + "\n";
+        for row in &self.rows {
+            text += &(line(&|ix| row[ix].shown.clone()) + "\n");
+        }
+        text
+    }
+
+    fn csv(&self) -> String {
+        let line = |cells: Vec<&str>| cells.into_iter().map(csv_field).collect::<Vec<_>>().join(",") + "\n";
+        let header = line(self.columns.iter().map(|column| column.key).collect());
+        let rows = self.rows.iter().map(|row| line(row.iter().map(|cell| cell.raw.as_str()).collect()));
+        header + &rows.collect::<String>()
+    }
+
+    fn markdown(&self) -> String {
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let header = line(self.columns.iter().map(|column| column.title.to_string()).collect());
+        let rule = line(self.columns.iter().map(|column| if column.left { ":---" } else { "---:" }.into()).collect());
+        let escape = |cell: &Cell| cell.shown.replace('|', "\\|");
+        let rows = self.rows.iter().map(|row| line(row.iter().map(escape).collect()));
+        header + &rule + &rows.collect::<String>()
+    }
+}
+
+fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
+}
+
+/// Bold.
+pub(super) const BOLD: &str = "1";
+/// Green, for what is well.
+pub(super) const GREEN: &str = "32";
+/// Red, for what is not.
+pub(super) const RED: &str = "31";
+
+/// `text` in an ANSI style, when colours are wanted.
+pub(super) fn paint(text: &str, code: &str, style: Style) -> String {
+    if style.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.into() }
+}
+
+/// At most `width` characters, the last one `…` when something was cut.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}

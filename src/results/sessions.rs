@@ -1,0 +1,255 @@
+//! Per session: what became of its turns, where they went, and the turn pattern that shows it at a glance.
+//!
+//! Direct share: turns that went direct to the session's D and ended ok, over the turns sent after the first turn present.
+//! The first turn never can go direct, and a turn never sent says nothing about routing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::distribution::{ms, ns_of_ms};
+use super::stats::share;
+use super::{Percentile, is_failure};
+use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord, SessionFacts};
+
+/// One row of the session table, a line of `sessions.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct SessionRow {
+    /// Session id of the trace.
+    pub session_id: String,
+    /// Rank of its arrival, from 1.
+    pub arrival_rank: u32,
+    /// Turns in the trace.
+    pub turns: u64,
+    /// Turns that were sent.
+    pub sent: u64,
+    /// Turns that ended ok.
+    pub ok: u64,
+    /// The trace lacks some of its turns.
+    pub incomplete: bool,
+    /// Largest prompt, tokens.
+    pub peak_input_tokens: u32,
+    /// Decode (or colocated) workers that served it, by name.
+    pub workers: Vec<String>,
+    /// The worker most of its turns were meant for.
+    pub pinned_worker: Option<String>,
+    /// Turns sent after the first turn present: the base of the two shares.
+    pub later_turns: u64,
+    /// Those that went direct to D and ended ok.
+    pub direct_turns: u64,
+    /// `direct_turns / later_turns`; null for a session of one turn.
+    pub direct_share: Option<f64>,
+    /// Share of later turns that fell back to the plain path.
+    pub fallback_share: Option<f64>,
+    /// Seeds.
+    pub seeds: u64,
+    /// Reseeds.
+    pub reseeds: u64,
+    /// Most frequent reason of the later turns that did not go direct.
+    pub main_reason: Option<ModeReason>,
+    /// Mean E2E of ok turns, ms.
+    pub mean_e2e_ms: Option<f64>,
+    /// E2E p50 of ok turns, ms; exact.
+    pub p50_e2e_ms: Option<f64>,
+    /// E2E p99 of ok turns, ms; exact.
+    pub p99_e2e_ms: Option<f64>,
+    /// Time it held a session slot, seconds; null when unknown.
+    pub slot_hold_s: Option<f64>,
+    /// Seeds and reseeds asked for.
+    pub seed_asks: Option<u32>,
+    /// Those refused.
+    pub seed_rejections: Option<u32>,
+    /// Appends refused.
+    pub append_rejections: Option<u32>,
+    /// Moves to another D.
+    pub migrations: Option<u32>,
+    /// Mean believed usage (0 to 1) of the chosen D when it asked.
+    pub usage_when_asked: Option<f64>,
+    /// Starved: its direct share is below 20 % while the run's is above 20 %.
+    pub starved: bool,
+    /// One letter a turn: `.` ok without a session, `D` direct, `S` seed, `R` reseed, `F` fallback, `T` truncated,
+    /// `E` aborted, error or timeout, `-` cancelled or never sent.
+    pub pattern: String,
+}
+
+/// One turn as its session remembers it; ordered as in the trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    turn_id: u32,
+    line: u32,
+    mode: ExecutionMode,
+    reason: ModeReason,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+pub(super) struct SessionTally {
+    id: String,
+    first_scheduled_ns: u64,
+    turns: Vec<Turn>,
+    e2e_ns: Vec<u64>,
+    peak_input_tokens: u32,
+    served_by: BTreeSet<String>,
+    meant_for: BTreeMap<String, u64>,
+}
+
+/// All sessions, in the order their first records came.
+#[derive(Debug, Default)]
+pub(super) struct SessionTallies {
+    tallies: Vec<SessionTally>,
+    by_id: HashMap<String, usize>,
+}
+
+impl SessionTallies {
+    pub(super) fn add(&mut self, record: &RequestRecord) {
+        let ix = match self.by_id.get(&record.session_id) {
+            Some(ix) => *ix,
+            None => {
+                self.by_id.insert(record.session_id.clone(), self.tallies.len());
+                self.tallies.push(SessionTally::new(record.session_id.clone()));
+                self.tallies.len() - 1
+            }
+        };
+        self.tallies[ix].add(record);
+    }
+
+    /// Rows by arrival rank. Without facts (a killed run) the rank is the order of the first scheduled turns.
+    pub(super) fn rows(&self, facts: &[SessionFacts]) -> Vec<SessionRow> {
+        let facts: HashMap<&str, &SessionFacts> = facts.iter().map(|fact| (fact.session_id.as_str(), fact)).collect();
+        let mut order: Vec<&SessionTally> = self.tallies.iter().collect();
+        order.sort_by_key(|tally| tally.first_scheduled_ns);
+        let row =
+            |(ix, tally): (usize, &&SessionTally)| tally.row(ix as u32 + 1, facts.get(tally.id.as_str()).copied());
+        let mut rows: Vec<SessionRow> = order.iter().enumerate().map(row).collect();
+        rows.sort_by_key(|row| row.arrival_rank);
+        rows
+    }
+}
+
+impl SessionTally {
+    fn new(id: String) -> Self {
+        SessionTally {
+            id,
+            first_scheduled_ns: u64::MAX,
+            turns: Vec::new(),
+            e2e_ns: Vec::new(),
+            peak_input_tokens: 0,
+            served_by: BTreeSet::new(),
+            meant_for: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, record: &RequestRecord) {
+        self.first_scheduled_ns = self.first_scheduled_ns.min(record.scheduled_ns);
+        self.peak_input_tokens = self.peak_input_tokens.max(record.input_tokens);
+        self.turns.push(Turn {
+            turn_id: record.turn_id,
+            line: record.trace_line,
+            mode: record.execution_mode,
+            reason: record.mode_reason,
+            outcome: record.outcome,
+        });
+        if record.outcome.is_ok() {
+            self.e2e_ns.extend(record.e2e_ms.and_then(ns_of_ms));
+        }
+        if let Some(worker) = record.decode_worker_actual.as_deref().filter(|worker| !self.served_by.contains(*worker))
+        {
+            self.served_by.insert(worker.into());
+        }
+        if let Some(worker) = record.decode_worker_intended.as_deref().or(record.decode_worker_actual.as_deref()) {
+            match self.meant_for.get_mut(worker) {
+                Some(count) => *count += 1,
+                None => drop(self.meant_for.insert(worker.into(), 1)),
+            }
+        }
+    }
+
+    fn row(&self, rank: u32, facts: Option<&SessionFacts>) -> SessionRow {
+        let mut turns = self.turns.clone();
+        turns.sort_unstable();
+        let mut e2e = self.e2e_ns.clone();
+        e2e.sort_unstable();
+        let sum: u128 = e2e.iter().map(|ns| u128::from(*ns)).sum();
+        let later: Vec<&Turn> = turns.iter().skip(1).filter(|turn| turn.was_sent()).collect();
+        let count = |wanted: fn(&Turn) -> bool| later.iter().filter(|turn| wanted(turn)).count() as u64;
+        let (later_turns, direct_turns) = (later.len() as u64, count(Turn::is_direct));
+        let modes = |mode: ExecutionMode| turns.iter().filter(|turn| turn.mode == mode).count() as u64;
+        SessionRow {
+            session_id: self.id.clone(),
+            arrival_rank: facts.map_or(rank, |facts| facts.arrival_rank),
+            turns: facts.map_or(turns.len() as u64, |facts| facts.planned_turns.into()),
+            sent: turns.iter().filter(|turn| turn.was_sent()).count() as u64,
+            ok: turns.iter().filter(|turn| turn.outcome.is_ok()).count() as u64,
+            incomplete: facts.is_some_and(|facts| facts.incomplete),
+            peak_input_tokens: self.peak_input_tokens,
+            workers: self.served_by.iter().cloned().collect(),
+            pinned_worker: most_frequent(&self.meant_for),
+            later_turns,
+            direct_turns,
+            direct_share: share(direct_turns, later_turns),
+            fallback_share: share(count(|turn| turn.mode.is_fallback()), later_turns),
+            seeds: modes(ExecutionMode::KvcacheSeed),
+            reseeds: modes(ExecutionMode::KvcacheReseed),
+            main_reason: main_reason(&later),
+            mean_e2e_ms: (!e2e.is_empty()).then(|| sum as f64 / e2e.len() as f64 / 1e6),
+            p50_e2e_ms: Percentile::P50.of_sorted(&e2e).map(ms),
+            p99_e2e_ms: Percentile::P99.of_sorted(&e2e).map(ms),
+            slot_hold_s: facts.map(|facts| facts.slot_hold_ns as f64 / 1e9),
+            seed_asks: facts.map(|facts| facts.seed_asks),
+            seed_rejections: facts.map(|facts| facts.seed_rejections),
+            append_rejections: facts.map(|facts| facts.append_rejections),
+            migrations: facts.map(|facts| facts.migrations),
+            usage_when_asked: facts.and_then(|facts| facts.usage_when_asked),
+            starved: false,
+            pattern: turns.iter().map(Turn::letter).collect(),
+        }
+    }
+}
+
+impl Turn {
+    fn was_sent(&self) -> bool {
+        self.outcome.is_ok() || self.outcome == Outcome::Cancelled || is_failure(self.outcome)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.mode == ExecutionMode::KvcacheDirectToDSession && self.outcome.is_ok()
+    }
+
+    fn letter(&self) -> char {
+        match self.outcome {
+            Outcome::Truncated => 'T',
+            Outcome::Aborted | Outcome::Error | Outcome::Timeout => 'E',
+            Outcome::Cancelled | Outcome::Skipped => '-',
+            Outcome::Ok if self.mode.is_fallback() => 'F',
+            Outcome::Ok => match self.mode {
+                ExecutionMode::KvcacheDirectToDSession => 'D',
+                ExecutionMode::KvcacheSeed => 'S',
+                ExecutionMode::KvcacheReseed => 'R',
+                ExecutionMode::DpColocated
+                | ExecutionMode::PdRouter
+                | ExecutionMode::PdRouterTurn1
+                | ExecutionMode::FallbackSessionCap
+                | ExecutionMode::FallbackNoCapacity
+                | ExecutionMode::FallbackAdmissionRejected
+                | ExecutionMode::FallbackWorkerUnhealthy
+                | ExecutionMode::FallbackOpenFailed
+                | ExecutionMode::NotSent => '.',
+            },
+        }
+    }
+}
+
+fn main_reason(later: &[&Turn]) -> Option<ModeReason> {
+    let mut counts = BTreeMap::new();
+    for turn in later.iter().filter(|turn| turn.mode != ExecutionMode::KvcacheDirectToDSession) {
+        *counts.entry(turn.reason).or_insert(0) += 1;
+    }
+    most_frequent(&counts)
+}
+
+/// The key counted most often, the first of equals.
+fn most_frequent<K: Clone + Ord>(counts: &BTreeMap<K, u64>) -> Option<K> {
+    let best = counts.values().max()?;
+    counts.iter().find(|(_, count)| *count == best).map(|(key, _)| key.clone())
+}

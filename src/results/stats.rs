@@ -1,0 +1,143 @@
+//! Statistics over sessions and pairs: how unequal, how two-peaked, how concentrated.
+//!
+//! Pure functions of slices. What has no answer (no values, no spread) is `None`, never NaN.
+
+/// Gini coefficient of non-negative values: 0 all equal, towards 1 one has all.
+pub fn gini(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len() as f64;
+    let sum: f64 = sorted.iter().sum();
+    let weighted: f64 = sorted.iter().enumerate().map(|(ix, value)| (ix as f64 + 1.0) * value).sum();
+    finite((2.0 * weighted / (n * sum)) - (n + 1.0) / n).map(|gini| gini.max(0.0))
+}
+
+/// Jain's index (Σx)² / (n·Σx²): 1 all equal, 1/n one has all.
+pub fn jain(values: &[f64]) -> Option<f64> {
+    let sum: f64 = values.iter().sum();
+    let squares: f64 = values.iter().map(|value| value * value).sum();
+    finite(sum * sum / (values.len() as f64 * squares))
+}
+
+/// Sarle's bimodality coefficient of the population, (skewness² + 1) / kurtosis: 1 two points, 5/9 uniform, 1/3 normal.
+pub fn bimodality(values: &[f64]) -> Option<f64> {
+    let mean = mean(values)?;
+    let moment = |power: i32| values.iter().map(|value| (value - mean).powi(power)).sum::<f64>() / values.len() as f64;
+    let variance = moment(2);
+    if variance < 1e-18 * (1.0 + mean * mean) {
+        return None;
+    }
+    let skewness_squared = moment(3).powi(2) / variance.powi(3);
+    finite((skewness_squared + 1.0) / (moment(4) / variance.powi(2)))
+}
+
+/// Arithmetic mean.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    finite(values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Chance that a value of `a` exceeds one of `b`, ties half (Mann–Whitney): 0.5 no difference, 1 all above, 0 all below.
+pub fn separation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let mut b_sorted = b.to_vec();
+    b_sorted.sort_by(f64::total_cmp);
+    let wins = |value: &f64| {
+        let below = b_sorted.partition_point(|other| other < value);
+        let not_above = b_sorted.partition_point(|other| other <= value);
+        (below + not_above) as f64 / 2.0
+    };
+    finite(a.iter().map(wins).sum::<f64>() / (a.len() as f64 * b.len() as f64))
+}
+
+/// P(X ≥ `hits`) for X binomial over `trials` with chance `q`: exact tail, summed from its largest term on.
+pub fn binomial_tail(hits: u64, trials: u64, q: f64) -> f64 {
+    if hits == 0 || q >= 1.0 {
+        return 1.0;
+    }
+    if q <= 0.0 || hits > trials {
+        return 0.0;
+    }
+    let ways: f64 = (1..=hits).map(|k| ((trials - hits + k) as f64 / k as f64).ln()).sum();
+    let mut term = (ways + hits as f64 * q.ln() + (trials - hits) as f64 * (-q).ln_1p()).exp();
+    let mut tail = term;
+    for k in hits..trials {
+        term *= (trials - k) as f64 / (k + 1) as f64 * q / (1.0 - q);
+        tail += term;
+    }
+    tail.min(1.0)
+}
+
+/// `None` for NaN and infinities.
+pub fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+/// `part / whole`, `None` when there is no whole.
+pub fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-9 * (1.0 + b.abs())
+    }
+
+    #[test]
+    fn no_values_have_no_statistics() {
+        assert_eq!((gini(&[]), jain(&[]), bimodality(&[]), mean(&[])), (None, None, None, None));
+        assert_eq!((gini(&[0.0, 0.0]), jain(&[0.0]), bimodality(&[2.0, 2.0])), (None, None, None));
+        assert_eq!((separation(&[], &[1.0]), share(1, 0)), (None, None));
+    }
+
+    #[test]
+    fn known_values() {
+        assert!(close(gini(&[0.0, 0.0, 0.0, 1.0]).unwrap(), 0.75));
+        assert!(close(jain(&[1.0, 0.0, 0.0, 0.0]).unwrap(), 0.25));
+        assert!(close(bimodality(&[0.0, 0.0, 1.0, 1.0]).unwrap(), 1.0));
+        assert!(close(separation(&[3.0, 4.0], &[1.0, 2.0]).unwrap(), 1.0));
+        assert!(close(separation(&[1.0], &[1.0]).unwrap(), 0.5));
+        assert!(close(binomial_tail(2, 3, 0.5), 0.5));
+        assert!(close(binomial_tail(3, 3, 0.1), 0.001));
+    }
+
+    proptest! {
+        #[test]
+        fn gini_is_the_mean_difference(values in prop::collection::vec(0.01f64..1e4, 1..40)) {
+            let n = values.len() as f64;
+            let differences: f64 = values.iter().flat_map(|a| values.iter().map(move |b| (a - b).abs())).sum();
+            let naive = differences / (2.0 * n * values.iter().sum::<f64>());
+            prop_assert!((gini(&values).unwrap() - naive).abs() < 1e-9);
+        }
+
+        #[test]
+        fn jain_and_bimodality_keep_their_bounds(values in prop::collection::vec(0.0f64..1.0, 2..60)) {
+            let n = values.len() as f64;
+            if let Some(index) = jain(&values) {
+                prop_assert!(index <= 1.0 + 1e-9 && index >= 1.0 / n - 1e-9);
+            }
+            if let Some(b) = bimodality(&values) {
+                prop_assert!(b > 0.0 && b <= 1.0 + 1e-6, "{}", b);
+            }
+        }
+
+        #[test]
+        fn separation_counts_pairs(a in prop::collection::vec(0u8..9, 1..20), b in prop::collection::vec(0u8..9, 1..20)) {
+            let (a, b): (Vec<f64>, Vec<f64>) = (a.iter().map(|&v| v.into()).collect(), b.iter().map(|&v| v.into()).collect());
+            let pair = |x: &f64, y: &f64| if x > y { 1.0 } else if x == y { 0.5 } else { 0.0 };
+            let naive: f64 = a.iter().flat_map(|x| b.iter().map(move |y| pair(x, y))).sum();
+            prop_assert!(close(separation(&a, &b).unwrap(), naive / (a.len() * b.len()) as f64));
+        }
+
+        #[test]
+        fn binomial_tails_add_up(trials in 1u64..60, q in 0.01f64..0.99, hits in 1u64..60) {
+            let hits = hits.min(trials);
+            let choose = |k: u64| (1..=k).map(|i| (trials - k + i) as f64 / i as f64).product::<f64>();
+            let naive: f64 = (hits..=trials).map(|k| choose(k) * q.powi(k as i32) * (1.0 - q).powi((trials - k) as i32)).sum();
+            prop_assert!((binomial_tail(hits, trials, q) - naive).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! [`RunSummary`]: everything the tables print, as written to `summary.json`.
+//!
+//! Top-level keys follow vLLM's benchmark. Invariant: no value depends on the wall clock or the host, so equal runs give
+//! equal bytes; nothing is NaN or infinite, what is unknown or not reached is null.
+
+use schemars::{JsonSchema, Schema, generate::SchemaSettings};
+use serde::Serialize;
+
+use super::cause::CauseLine;
+use super::outcomes::{ErrorGroup, Outcomes};
+use super::{Fairness, Integrity, Latencies, ModeRow, RoleSpread, RunInfo, SessionRow, Transfers, WorkerRow};
+use crate::record::RequestRecord;
+
+/// Version of the summary; grows when a key changes its meaning or goes away.
+pub const SUMMARY_VERSION: u32 = 1;
+
+/// The whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct RunSummary {
+    /// [`SUMMARY_VERSION`].
+    pub schema_version: u32,
+    /// The run in words.
+    pub run: RunInfo,
+    /// May the headline be read, and what to know before.
+    pub integrity: Integrity,
+    /// Requests that ended ok.
+    pub completed: u64,
+    /// Requests truncated, aborted, failed or timed out.
+    pub failed: u64,
+    /// First send to last end, seconds; the window of every rate. Null when nothing was sent.
+    pub duration: Option<f64>,
+    /// Prompt tokens of completed requests.
+    pub total_input_tokens: u64,
+    /// Answer tokens received by completed requests.
+    pub total_output_tokens: u64,
+    /// Completed requests per second; null without a window.
+    pub request_throughput: Option<f64>,
+    /// Answer tokens of completed requests per second.
+    pub output_throughput: Option<f64>,
+    /// Prompt and answer tokens of completed requests per second.
+    pub total_token_throughput: Option<f64>,
+    /// How percentiles were computed: `hdr-3-digits, nearest rank`.
+    pub percentiles: String,
+    /// Oddities of the percentiles asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub percentile_notes: Vec<String>,
+    /// All latencies, flat.
+    #[serde(flatten)]
+    pub latencies: Latencies,
+    /// How requests ended; they add up to the planned ones.
+    pub outcomes: Outcomes,
+    /// Answer lengths wanted and got.
+    pub lengths: Lengths,
+    /// Failures by class.
+    pub errors: Vec<ErrorGroup>,
+    /// Why, as far as the data says it.
+    pub causes: Vec<CauseLine>,
+    /// Per execution mode.
+    pub modes: Vec<ModeRow>,
+    /// Over sessions.
+    pub fairness: Fairness,
+    /// Per session, by arrival.
+    pub sessions: Vec<SessionRow>,
+    /// Spread over the workers of each role.
+    pub spread: Vec<RoleSpread>,
+    /// Per worker.
+    pub workers: Vec<WorkerRow>,
+    /// Per P→D pair.
+    pub transfers: Transfers,
+}
+
+/// Answer tokens of the requests that were sent.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
+pub struct Lengths {
+    /// Requests sent.
+    pub requests: u64,
+    /// Answer tokens asked for.
+    pub wanted_tokens: u64,
+    /// Answer tokens received.
+    pub got_tokens: u64,
+    /// `got / wanted`, 0 to 1.
+    pub got_share: Option<f64>,
+    /// Requests with fewer tokens than asked for.
+    pub shorter: u64,
+    /// Of these, counted as ok.
+    pub shorter_but_ok: u64,
+}
+
+impl RunSummary {
+    /// The text of `summary.json`, with a line feed at its end.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a summary is plain data");
+        text.push('\n');
+        text
+    }
+
+    /// JSON Schema of `summary.json`.
+    pub fn schema() -> Schema {
+        SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<RunSummary>()
+    }
+}
+
+/// JSON Schema of a line of `requests.jsonl`.
+pub fn request_schema() -> Schema {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<RequestRecord>()
+}

@@ -1,0 +1,63 @@
+//! Numbers as a person reads them: thousands separators, units, three significant digits.
+
+/// `4449` → `4,449`.
+pub(super) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (ix, digit) in digits.chars().enumerate() {
+        if ix > 0 && (digits.len() - ix).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `56011` → `56K`, `412` → `412`, `1.25e6` → `1.2M`.
+pub(super) fn tokens(n: f64) -> String {
+    match n {
+        n if n < 999.5 => format!("{n:.0}"),
+        n if n < 9_950.0 => format!("{:.1}K", n / 1e3),
+        n if n < 999_500.0 => format!("{:.0}K", n / 1e3),
+        n => format!("{:.1}M", n / 1e6),
+    }
+}
+
+/// `0.4203` → `42.0 %`.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Milliseconds as seconds of three significant digits: `495` → `0.495 s`, `12670` → `12.7 s`.
+pub(super) fn seconds(ms: f64) -> String {
+    match ms {
+        ms if ms > 0.0 && ms < 0.5 => "<0.001 s".into(),
+        ms if ms < 999.5 => format!("{:.3} s", ms / 1e3),
+        ms if ms < 9_995.0 => format!("{:.2} s", ms / 1e3),
+        ms if ms < 99_950.0 => format!("{:.1} s", ms / 1e3),
+        ms => format!("{} s", count((ms / 1e3).round() as u64)),
+    }
+}
+
+/// `1 session`, `2 sessions`.
+pub(super) fn plural(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([0, 999, 4_449, 1_234_567].map(count), ["0", "999", "4,449", "1,234,567"]);
+        assert_eq!([412.0, 2_340.0, 9_960.0, 56_011.0, 1.25e6].map(tokens), ["412", "2.3K", "10K", "56K", "1.2M"]);
+        let ms = [0.0, 0.2, 43.0, 999.4, 999.9, 1_750.0, 12_670.0, 244_000.0, 1e8];
+        let text = ["0.000 s", "<0.001 s", "0.043 s", "0.999 s", "1.00 s", "1.75 s", "12.7 s", "244 s", "100,000 s"];
+        assert_eq!(ms.map(seconds), text);
+        assert_eq!(
+            (percent(0.568), plural(1, "session"), plural(52, "session")),
+            ("56.8 %".into(), "1 session".into(), "52 sessions".into())
+        );
+    }
+}

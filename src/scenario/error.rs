@@ -1,0 +1,184 @@
+//! What can be wrong with a scenario, and where it was written.
+//!
+//! One shape for every refusal: where ([`Origin`]), what ([`Cause`]), each cause with its remedy. A load reports all
+//! the problems of the stage that failed, not only the first.
+
+use std::fmt;
+
+/// Where a value was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nowhere: a built-in default, or a scenario built in code.
+    BuiltIn,
+    /// A file, or an embedded one by its name.
+    File {
+        /// Path as given.
+        file: String,
+        /// Line and column, from 1; columns count characters. `None`: the file as a whole.
+        at: Option<(usize, usize)>,
+    },
+    /// A command-line flag with its argument, such as `--set admission.cap_max=4`.
+    Flag(String),
+}
+
+/// What is wrong. Every text names the cause and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Cause {
+    /// The file cannot be read.
+    #[error("{cause}; {remedy}")]
+    Unreadable {
+        /// Why.
+        cause: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// No such shipped scenario or preset.
+    #[error("no {what} is called `{name}`; {}write one of {}, or the path of a `.toml` file", suggest(.near), list(.known))]
+    UnknownName {
+        /// `scenario`, `timing preset` or `link preset`.
+        what: &'static str,
+        /// As given.
+        name: String,
+        /// Nearest known one.
+        near: Option<String>,
+        /// Those that ship.
+        known: Vec<String>,
+    },
+    /// The text is not TOML, a duplicated key included.
+    #[error("not valid TOML: {0}")]
+    Syntax(String),
+    /// A flag is not `KEY=VALUE`.
+    #[error("`{0}` is not KEY=VALUE; write for example admission.cap_max=16 (keys of nested tables joined by dots)")]
+    NotAnAssignment(String),
+    /// A key nobody reads.
+    #[error("unknown key `{key}` in {table}; {}", key_remedy(.near, .known))]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// Its table, such as `[admission]`.
+        table: String,
+        /// Nearest known key.
+        near: Option<String>,
+        /// All known keys of that table.
+        known: Vec<String>,
+    },
+    /// A value of another type.
+    #[error("`{key}` is {found}, but must be {wanted}")]
+    WrongType {
+        /// Dotted key.
+        key: String,
+        /// What it must be.
+        wanted: String,
+        /// What it is.
+        found: String,
+    },
+    /// A word that is not in a closed set.
+    #[error("`{key}` is \"{found}\"; {}allowed: {}", suggest(.near), list(.allowed))]
+    NotOneOf {
+        /// Dotted key.
+        key: String,
+        /// As given.
+        found: String,
+        /// Nearest allowed word.
+        near: Option<String>,
+        /// All allowed words.
+        allowed: Vec<String>,
+    },
+    /// A key that must be there.
+    #[error("`{key}` is missing; {remedy}")]
+    Missing {
+        /// Dotted key.
+        key: String,
+        /// What to write.
+        remedy: String,
+    },
+    /// Keys that say the same thing twice.
+    #[error("{0}")]
+    Contradiction(String),
+    /// Files that extend each other.
+    #[error("`extends` runs in a circle: {}; remove one of them", .0.join(" → "))]
+    Circle(Vec<String>),
+    /// A value no run can have.
+    #[error("{0}")]
+    Impossible(Problem),
+}
+
+/// A value no run can have, found by [`super::validate`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` {cause}; {remedy}")]
+pub struct Problem {
+    /// Dotted key.
+    pub key: String,
+    /// What is wrong with its value.
+    pub cause: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// A cause and its place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: {cause}")]
+pub struct Located {
+    /// Where.
+    pub at: Origin,
+    /// What.
+    pub cause: Cause,
+}
+
+/// All that is wrong at the stage that failed; one line each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .problems.iter().map(Located::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct ScenarioError {
+    /// Never empty.
+    pub problems: Vec<Located>,
+}
+
+impl ScenarioError {
+    /// A single problem.
+    pub(super) fn one(at: Origin, cause: Cause) -> ScenarioError {
+        ScenarioError { problems: vec![Located { at, cause }] }
+    }
+
+    /// `Ok` when there is nothing wrong.
+    pub(super) fn check(problems: Vec<Located>) -> Result<(), ScenarioError> {
+        if problems.is_empty() { Ok(()) } else { Err(ScenarioError { problems }) }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::BuiltIn => f.write_str("built-in default"),
+            Origin::File { file, at: None } => f.write_str(file),
+            Origin::File { file, at: Some((line, column)) } => write!(f, "{file}:{line}:{column}"),
+            Origin::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// The known word nearest to `word`, when one is near enough to be a slip.
+pub(super) fn nearest(word: &str, known: &[String]) -> Option<String> {
+    let fold = |text: &str| text.to_lowercase().replace('-', "_");
+    known
+        .iter()
+        .map(|candidate| (strsim::jaro_winkler(&fold(word), &fold(candidate)), candidate))
+        .filter(|(score, _)| *score >= 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate.clone())
+}
+
+fn suggest(near: &Option<String>) -> String {
+    near.as_ref().map(|word| format!("did you mean `{word}`? ")).unwrap_or_default()
+}
+
+fn key_remedy(near: &Option<String>, known: &[String]) -> String {
+    match near {
+        Some(key) => format!("did you mean `{key}`?"),
+        None if known.is_empty() => "it takes no keys".into(),
+        None => format!("known keys: {}", list(known)),
+    }
+}
+
+fn list(words: &[String]) -> String {
+    words.join(", ")
+}

@@ -1,0 +1,227 @@
+//! From text to a frozen [`Scenario`].
+//!
+//! Merge order, the later wins: built-in defaults, the file (after the files it `extends`), the flags in the order
+//! given: the command line passes its own short flags (`--policy`) first and `--set` after them.
+//! Each layer is checked where it stands; the whole is checked by [`validate`] with the place of the key to blame.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::conflicts::resolve_router;
+use super::error::{Cause, Located, Origin, ScenarioError, nearest};
+use super::layer::Layer;
+use super::model::Scenario;
+use super::schema::{EXTENDS, Kind, Shape};
+use super::shipped::{self, SCENARIOS};
+use super::sugar;
+use super::validate::validate;
+
+/// One value given on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlay {
+    /// As the user wrote it, for messages.
+    flag: String,
+    /// Dotted key.
+    key: String,
+    /// Its value, TOML or a bare word.
+    value: String,
+}
+
+impl Overlay {
+    /// `--set KEY=VALUE`: dotted keys; the value is TOML, or else a string (`--set policy.name=sticky`).
+    pub fn set(assignment: &str) -> Result<Overlay, ScenarioError> {
+        let flag = format!("--set {assignment}");
+        let parts = assignment.split_once('=').map(|(key, value)| (key.trim(), value.trim()));
+        match parts {
+            Some((key, value)) if !key.is_empty() && key.split('.').all(|part| !part.is_empty()) => {
+                Ok(Overlay { flag, key: key.into(), value: value.into() })
+            }
+            Some(_) | None => Err(ScenarioError::one(Origin::Flag(flag), Cause::NotAnAssignment(assignment.into()))),
+        }
+    }
+
+    /// A flag of its own for a key, such as `--policy sticky` for `policy.name`.
+    pub fn shorthand(flag: &str, key: &str, value: &str) -> Overlay {
+        Overlay { flag: format!("{flag} {value}"), key: key.into(), value: value.into() }
+    }
+
+    fn layer(&self) -> Layer {
+        let parts: Vec<&str> = self.key.split('.').collect();
+        let text = || Value::String(self.value.clone());
+        let value = match (Shape::at(&parts).map(Shape::kind), parse_value(&self.value)) {
+            // `--set name=42` means the word.
+            (Some(Kind::Text | Kind::Words(_)), Some(value)) if !value.is_str() => text(),
+            (_, Some(value)) => value,
+            (_, None) => text(),
+        };
+        Layer::from_flag(&self.flag, &self.key, value)
+    }
+}
+
+/// Loads a scenario: a path, the name of a shipped one, or `None` for the built-in defaults; then the overlays.
+/// The result is checked, and its router policies are resolved.
+pub fn load(scenario: Option<&str>, overlays: &[Overlay]) -> Result<Scenario, ScenarioError> {
+    let mut layer = match scenario {
+        Some(given) => read_chain(&Place::of(given)?, &mut Vec::new())?,
+        None => Layer::default(),
+    };
+    for overlay in overlays {
+        let mut over = overlay.layer();
+        if over.table.contains_key(EXTENDS) {
+            let text = "`extends` belongs into a file; give the file itself as the scenario".into();
+            return Err(ScenarioError::one(Origin::Flag(overlay.flag.clone()), Cause::Contradiction(text)));
+        }
+        over.check(Shape::file())?;
+        sugar::expand(&mut over, Path::new(""))?;
+        layer.merge(over);
+    }
+    finish(&layer)
+}
+
+/// Loads a scenario from text alone. `file` names it in messages; relative paths start from its folder.
+pub fn load_text(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
+    let place = Place::File(PathBuf::from(file));
+    finish(&resolve(&place, text, &mut vec![place.clone()])?)
+}
+
+fn finish(layer: &Layer) -> Result<Scenario, ScenarioError> {
+    let mut scenario = Scenario::deserialize(Value::Table(layer.table.clone()))
+        .map_err(|error| ScenarioError::one(layer.origin(""), Cause::Syntax(error.message().into())))?;
+    let blame = |problem: super::Problem| Located { at: layer.origin(&problem.key), cause: Cause::Impossible(problem) };
+    ScenarioError::check(validate(&scenario).into_iter().map(blame).collect())?;
+    resolve_router(&mut scenario);
+    Ok(scenario)
+}
+
+/// Where a scenario's text comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    File(PathBuf),
+    Shipped(&'static str),
+}
+
+impl Place {
+    fn of(given: &str) -> Result<Place, ScenarioError> {
+        let path = Path::new(given);
+        let shipped = SCENARIOS.iter().find(|(name, _)| *name == given);
+        match shipped {
+            Some((name, _)) if !path.is_file() => Ok(Place::Shipped(name)),
+            None if !path.exists() && path.extension().is_none() && path.components().count() == 1 => {
+                let known = shipped::names(SCENARIOS);
+                let cause =
+                    Cause::UnknownName { what: "scenario", name: given.into(), near: nearest(given, &known), known };
+                Err(ScenarioError::one(Origin::Flag(format!("--scenario {given}")), cause))
+            }
+            Some(_) | None => Ok(Place::File(path.into())),
+        }
+    }
+
+    /// The place `extends = "…"` names from here.
+    fn relative(&self, extends: &str, at: Origin) -> Result<Place, ScenarioError> {
+        match self {
+            Place::File(path) => {
+                let joined = path.parent().unwrap_or(Path::new("")).join(extends);
+                Ok(Place::File(plain(&joined)))
+            }
+            Place::Shipped(_) => {
+                let wanted = extends.trim_end_matches(".toml");
+                let known = shipped::names(SCENARIOS);
+                let near = nearest(wanted, &known);
+                let found = SCENARIOS.iter().find(|(name, _)| *name == wanted);
+                found.map(|(name, _)| Place::Shipped(name)).ok_or_else(|| {
+                    ScenarioError::one(at, Cause::UnknownName { what: "scenario", name: wanted.into(), near, known })
+                })
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Place::File(path) => path.display().to_string(),
+            Place::Shipped(name) => format!("{name}.toml"),
+        }
+    }
+
+    fn folder(&self) -> PathBuf {
+        match self {
+            Place::File(path) => path.parent().unwrap_or(Path::new("")).into(),
+            Place::Shipped(_) => PathBuf::new(),
+        }
+    }
+}
+
+/// A place with all it extends, the extended first.
+fn read_chain(place: &Place, chain: &mut Vec<Place>) -> Result<Layer, ScenarioError> {
+    let text = match place {
+        Place::File(path) => read_text(path)?,
+        Place::Shipped(name) => shipped::text(SCENARIOS, name).unwrap_or_default().into(),
+    };
+    chain.push(place.clone());
+    resolve(place, &text, chain)
+}
+
+fn resolve(place: &Place, text: &str, chain: &mut Vec<Place>) -> Result<Layer, ScenarioError> {
+    let mut layer = Layer::from_text(&place.shown(), text)?;
+    layer.check(Shape::file())?;
+    sugar::expand(&mut layer, &place.folder())?;
+    let origin = layer.origin(EXTENDS);
+    let Some(Value::String(extends)) = layer.table.remove(EXTENDS) else { return Ok(layer) };
+    let base = place.relative(&extends, origin.clone())?;
+    if chain.contains(&base) {
+        let circle = chain.iter().chain([&base]).map(Place::shown).collect();
+        return Err(ScenarioError::one(origin, Cause::Circle(circle)));
+    }
+    Ok(layer.extending(read_chain(&base, chain)?))
+}
+
+/// The text of a scenario or preset file.
+pub(super) fn read_text(path: &Path) -> Result<String, ScenarioError> {
+    let refuse = |cause: String, remedy: &str| {
+        let at = Origin::File { file: path.display().to_string(), at: None };
+        ScenarioError::one(at, Cause::Unreadable { cause, remedy: remedy.into() })
+    };
+    if path.is_dir() {
+        return Err(refuse("is a folder, not a scenario file".into(), "name a `.toml` file inside it"));
+    }
+    let bytes = fs::read(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => refuse(
+            "no such file".into(),
+            "check the path; relative ones start from this file, or from the current folder on the command line",
+        ),
+        io::ErrorKind::PermissionDenied => refuse("permission denied".into(), "make the file readable"),
+        _ => refuse(format!("cannot be read: {error}"), "check the file"),
+    })?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        refuse(format!("byte {at} is not UTF-8"), "save the file as UTF-8 text")
+    })?;
+    if text.trim().is_empty() {
+        return Err(refuse("is empty".into(), "write a scenario into it, or leave `--scenario` out for the defaults"));
+    }
+    Ok(text.trim_start_matches('\u{feff}').into())
+}
+
+fn parse_value(text: &str) -> Option<Value> {
+    let table: Table = format!("v = {text}").parse().ok()?;
+    // A value with a line break in it could smuggle in a second key.
+    if table.len() == 1 { table.into_iter().next().map(|(_, value)| value) } else { None }
+}
+
+/// The path without `.` and `name/..`, so that a circle is seen; links are left alone.
+fn plain(path: &Path) -> PathBuf {
+    let mut parts: Vec<Component> = Vec::new();
+    for part in path.components() {
+        match (part, parts.last()) {
+            (Component::CurDir, _) => {}
+            (Component::ParentDir, Some(Component::Normal(_))) => {
+                parts.pop();
+            }
+            (part, _) => parts.push(part),
+        }
+    }
+    parts.iter().collect()
+}

@@ -1,0 +1,208 @@
+//! A coarse replay: prefill workers as first-come first-served servers, slots, and nothing else.
+//!
+//! It exists because live time depends on queueing for P and slots depend on live time. No KV room, no eviction,
+//! no retraction, an even decode batch: the result is an estimate and is called one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::super::model::Scenario;
+use super::service::{Service, Way};
+use crate::admission::SlotRelease;
+use crate::base::{Dur, SessionIx};
+use crate::replay::{Mechanism, ReplayConfig, Schedule};
+use crate::trace::{Trace, TurnTrace};
+
+/// What the coarse replay found.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Sketch {
+    /// Most sessions begun and not ended.
+    pub(super) peak_live: u32,
+    /// Turns gone direct.
+    pub(super) direct_turns: u32,
+    /// Turns that would have gone direct with a slot for everyone.
+    pub(super) appendable_turns: u32,
+    /// Sessions with a second turn that never held a slot.
+    pub(super) starved: u32,
+    /// Prefill seconds asked for over prefill seconds between the first and the last planned send.
+    pub(super) prefill_load: Option<f64>,
+}
+
+struct State<'a> {
+    scenario: &'a Scenario,
+    service: &'a Service<'a>,
+    /// When each prefill (or colocated) worker is free, ns.
+    servers: Vec<u64>,
+    /// Ends of requests under way, ns.
+    in_flight: BinaryHeap<Reverse<u64>>,
+    /// Times at which slots come back, ns.
+    releases: BinaryHeap<Reverse<u64>>,
+    slots_free: u64,
+    holds: Vec<bool>,
+    direct_turns: u32,
+    prefill_s: f64,
+}
+
+/// Runs the sketch. `slots`: how many there are; `None` for no limit.
+pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slots: Option<u64>) -> Sketch {
+    let sessions = trace.sessions.len();
+    let servers = usize::from(prefillers(scenario)).max(1);
+    let mut state = State {
+        scenario,
+        service,
+        servers: vec![0; servers],
+        in_flight: BinaryHeap::new(),
+        releases: BinaryHeap::new(),
+        slots_free: slots.unwrap_or(u64::MAX),
+        holds: vec![false; sessions],
+        direct_turns: 0,
+        prefill_s: 0.0,
+    };
+    let mut due = BinaryHeap::new();
+    let mut starts = vec![0; sessions];
+    let mut edges = Vec::new();
+    for (ix, start) in starts.iter_mut().enumerate() {
+        let Some(first) = trace.turns_of(SessionIx(ix as u32)).first() else { continue };
+        *start = scaled(first.timestamp, scenario.replay.arrival_scale);
+        due.push(Reverse((*start, ix, 0)));
+    }
+    // Planned time of each session's current turn, had none waited for its predecessor.
+    let mut planned = starts.clone();
+    while let Some(Reverse((now, ix, k))) = due.pop() {
+        let turns = trace.turns_of(SessionIx(ix as u32));
+        let end = state.serve(now, ix, turns, k);
+        if k + 1 < turns.len() {
+            planned[ix] = planned[ix].saturating_add(gap(&scenario.replay, turns, k + 1));
+            due.push(Reverse((next_due(&scenario.replay, turns, k + 1, planned[ix], end), ix, k + 1)));
+        } else {
+            edges.push((end, -1));
+            edges.push((starts[ix], 1));
+            if state.holds[ix] && scenario.admission.slot_release != SlotRelease::Never {
+                state.releases.push(Reverse(end));
+            }
+        }
+    }
+    let span_s = Dur(planned.iter().copied().max().unwrap_or(0)).as_secs_f64() * servers as f64;
+    Sketch {
+        peak_live: peak(edges),
+        direct_turns: state.direct_turns,
+        appendable_turns: appendable(trace, service),
+        starved: (0..sessions).filter(|ix| !state.holds[*ix] && trace.sessions[*ix].turns.len() > 1).count() as u32,
+        prefill_load: (span_s > 0.0).then(|| state.prefill_s / span_s),
+    }
+}
+
+impl State<'_> {
+    /// Serves turn `k` of a session, due now; returns its end.
+    fn serve(&mut self, now: u64, ix: usize, turns: &[TurnTrace], k: usize) -> u64 {
+        while self.in_flight.peek().is_some_and(|Reverse(end)| *end <= now) {
+            self.in_flight.pop();
+        }
+        while self.releases.peek().is_some_and(|Reverse(at)| *at <= now) {
+            self.releases.pop();
+            self.slots_free += 1;
+        }
+        let way = self.way(ix, turns, k);
+        let decoders = match self.scenario.replay.mechanism {
+            Mechanism::Dp => self.scenario.cluster.colocated,
+            Mechanism::Pd | Mechanism::Kvc => self.scenario.cluster.decode,
+        };
+        let batch = (self.in_flight.len() as u32 + 1).div_ceil(u32::from(decoders.max(1)));
+        let parts = self.service.parts(turns, k, way, batch.min(self.scenario.engine.max_running).max(1));
+        let arrived = now.saturating_add(ns(parts.ingest));
+        let prefilled = match way {
+            Way::Direct => {
+                self.direct_turns += 1;
+                arrived.saturating_add(ns(parts.prefill))
+            }
+            Way::Plain | Way::Colocated => {
+                self.prefill_s += parts.prefill;
+                let free = self.servers.iter_mut().min().expect("at least one server");
+                *free = arrived.max(*free).saturating_add(ns(parts.prefill));
+                *free
+            }
+        };
+        let end = prefilled.saturating_add(ns(parts.rest));
+        self.in_flight.push(Reverse(end));
+        end
+    }
+
+    fn way(&mut self, ix: usize, turns: &[TurnTrace], k: usize) -> Way {
+        match self.scenario.replay.mechanism {
+            Mechanism::Dp => Way::Colocated,
+            Mechanism::Pd => Way::Plain,
+            Mechanism::Kvc if k == 0 => Way::Plain,
+            Mechanism::Kvc if self.holds[ix] => {
+                if self.service.appendable(turns, k) {
+                    Way::Direct
+                } else {
+                    Way::Plain
+                }
+            }
+            Mechanism::Kvc => {
+                if self.slots_free > 0 {
+                    self.slots_free -= 1;
+                    self.holds[ix] = true;
+                }
+                Way::Plain
+            }
+        }
+    }
+}
+
+fn prefillers(scenario: &Scenario) -> u16 {
+    match scenario.replay.mechanism {
+        Mechanism::Dp => scenario.cluster.colocated,
+        Mechanism::Pd | Mechanism::Kvc => scenario.cluster.prefill,
+    }
+}
+
+fn appendable(trace: &Trace, service: &Service) -> u32 {
+    let of = |ix: u32| {
+        let turns = trace.turns_of(SessionIx(ix));
+        (2..turns.len()).filter(|k| service.appendable(turns, *k)).count() as u32
+    };
+    (0..trace.sessions.len() as u32).map(of).sum()
+}
+
+/// Recorded gap before turn `k`, scaled and limited, ns.
+fn gap(replay: &ReplayConfig, turns: &[TurnTrace], k: usize) -> u64 {
+    let recorded = turns[k].timestamp.ns().saturating_sub(turns[k - 1].timestamp.ns());
+    let gap = scaled(Dur(recorded), replay.think_scale);
+    if replay.max_gap_s > 0.0 { gap.min(ns(replay.max_gap_s)) } else { gap }
+}
+
+/// When turn `k`, planned for `planned`, is due, its predecessor having ended at `end`.
+fn next_due(replay: &ReplayConfig, turns: &[TurnTrace], k: usize, planned: u64, end: u64) -> u64 {
+    match replay.schedule {
+        // The sketch serves a session's turns one after another: overlap under open-strict is left out.
+        Schedule::Open | Schedule::OpenStrict => planned.max(end),
+        Schedule::Think => {
+            let served = replay.service_base_s + f64::from(turns[k - 1].output_length) / replay.service_tokens_per_s;
+            end.saturating_add(gap(replay, turns, k).saturating_sub(scaled(Dur(ns(served)), replay.think_scale)))
+        }
+    }
+}
+
+fn scaled(gap: Dur, scale: f64) -> u64 {
+    (gap.ns() as f64 / scale) as u64
+}
+
+fn ns(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// Most intervals at once; one that ends when another begins makes room for it.
+fn peak(mut edges: Vec<(u64, i32)>) -> u32 {
+    edges.sort_unstable();
+    let mut live = 0;
+    edges
+        .iter()
+        .map(|(_, step)| {
+            live += step;
+            live
+        })
+        .max()
+        .unwrap_or(0)
+        .max(0) as u32
+}

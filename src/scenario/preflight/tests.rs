@@ -1,0 +1,198 @@
+//! Preflight on hand-made traces.
+
+use super::*;
+use crate::base::Dur;
+use crate::kv::{BlockPath, BlockTree};
+use crate::replay::Schedule;
+use crate::scenario::ConflictKind;
+use crate::trace::{SessionTrace, TraceMeta};
+
+/// Sessions `gap_s` apart, each of `turns` turns 10 s apart, 1,000 tokens of prompt more each turn.
+fn trace(sessions: u32, turns: u32, gap_s: f64, first_input: u32) -> Trace {
+    let mut all = Vec::new();
+    for session in 0..sessions {
+        for k in 0..turns {
+            let at = f64::from(session) * gap_s + f64::from(k) * 10.0;
+            all.push(TurnTrace {
+                session: SessionIx(session),
+                turn_id: k + 1,
+                line: 0,
+                request_id: None,
+                timestamp: Dur::from_secs_f64(at).unwrap(),
+                input_length: first_input + k * 1000,
+                output_length: 100,
+                cached_tokens: if k == 0 { 0 } else { first_input + (k - 1) * 1000 + 100 },
+                prompt: BlockPath::EMPTY,
+                context: BlockPath::EMPTY,
+                extends_previous: k > 0,
+                output_raised: false,
+            });
+        }
+    }
+    let of = |session: u32| SessionTrace {
+        id: format!("s{session}"),
+        turns: session * turns..(session + 1) * turns,
+        incomplete: false,
+    };
+    Trace {
+        meta: TraceMeta {
+            name: "hand-made".into(),
+            source: "test".into(),
+            sha256: String::new(),
+            format: "generated".into(),
+            timestamp_unit: "s".into(),
+            block_size: 64,
+            block_size_source: "default".into(),
+            origin_ns: 0,
+        },
+        sessions: (0..sessions).map(of).collect(),
+        turns: all,
+        tree: BlockTree::new(64),
+        notices: Vec::new(),
+    }
+}
+
+fn one_p_seven_d(cap_max: u32) -> Scenario {
+    let mut scenario = Scenario::default();
+    (scenario.cluster.prefill, scenario.cluster.decode) = (1, 7);
+    scenario.admission.cap_max = cap_max;
+    scenario
+}
+
+#[test]
+fn twenty_eight_slots_starve_twenty_four_of_fifty_two_sessions() {
+    let found = preflight(&one_p_seven_d(4), &trace(52, 10, 0.01, 2000));
+    let slots = found.slots.clone().unwrap();
+    assert_eq!((slots.total, slots.wanted, slots.starved), (28, 52, 24));
+    assert_eq!(found.peak_live_sessions, 52);
+    let sentence =
+        "! 28 slots (7 D × cap 4) < 52 sessions, slots are never released: 24 sessions can never hold a slot";
+    assert!(found.lines().iter().any(|line| line == sentence), "{:#?}", found.lines());
+    // Turns 3 to 10 of the 28 sessions with a slot.
+    let direct = found.direct.unwrap();
+    assert_eq!(direct.by_slots, 28.0 * 8.0 / 520.0);
+    assert_eq!(direct.predicted, direct.by_slots);
+}
+
+#[test]
+fn a_cap_of_sixteen_leaves_capacity_to_bind() {
+    let found = preflight(&one_p_seven_d(16), &trace(52, 10, 0.01, 40_000));
+    let slots = found.slots.clone().unwrap();
+    assert_eq!((slots.total, slots.starved), (112, 0));
+    // One pool of 83,000 tokens holds one context of 44,600; seven hold 13.03 of 52 live sessions.
+    assert_eq!((found.capacity.sessions_per_worker, found.capacity.mean_context_tokens), (1, 44_600.0));
+    let direct = found.direct.clone().unwrap();
+    assert_eq!(direct.by_slots, 0.8);
+    assert!((direct.by_capacity - 0.8 * (7.0 * 83_000.0 / 44_600.0) / 52.0).abs() < 1e-9);
+    assert_eq!(direct.predicted, direct.by_capacity);
+    assert!(found.lines().iter().any(|line| line.contains("KV capacity binds")), "{:#?}", found.lines());
+    assert_eq!(found.capacity.overload, 52.0 * 49_100.0 / 581_000.0);
+}
+
+#[test]
+fn slots_given_back_reach_sessions_that_come_later() {
+    let apart = trace(52, 10, 200.0, 2000);
+    let mut scenario = one_p_seven_d(1);
+    assert_eq!(preflight(&scenario, &apart).slots.unwrap().starved, 45);
+    scenario.admission.slot_release = SlotRelease::SessionEnd;
+    let found = preflight(&scenario, &apart);
+    assert_eq!((found.slots.unwrap().starved, found.peak_live_sessions), (0, 1));
+}
+
+#[test]
+fn an_admission_by_the_worker_has_no_slots() {
+    let mut scenario = one_p_seven_d(4);
+    scenario.admission.seed = AdmissionBy::Worker;
+    let found = preflight(&scenario, &trace(52, 10, 0.01, 2000));
+    assert_eq!(found.slots, None);
+    assert_eq!(found.direct.unwrap().by_slots, 0.8);
+}
+
+#[test]
+fn a_known_capacity_lowers_the_cap() {
+    let mut scenario = one_p_seven_d(16);
+    scenario.admission.capacity_known = true;
+    let trace = trace(4, 10, 0.01, 20_000);
+    // 0.9 × 83,000 / 24,600 = 3.04; with the incremental footprint the cap is cap_max.
+    assert_eq!(preflight(&scenario, &trace).slots.unwrap().cap, 3);
+    scenario.admission.footprint = Footprint::Incremental;
+    assert_eq!(preflight(&scenario, &trace).slots.unwrap().cap, 16);
+}
+
+#[test]
+fn a_time_scale_pushes_gaps_under_the_service_time() {
+    let mut scenario = one_p_seven_d(4);
+    let trace = trace(5, 10, 100.0, 30_000);
+    let at = |scenario: &Scenario| preflight(scenario, &trace);
+    assert_eq!(at(&scenario).time_scale, "time-scale 1: 490 s → 490 s");
+    (scenario.replay.arrival_scale, scenario.replay.think_scale) = (100.0, 100.0);
+    let found = at(&scenario);
+    assert_eq!(found.time_scale, "time-scale 100: 490 s → 5 s");
+    let gaps = found.gaps.clone().unwrap();
+    assert_eq!((gaps.count, gaps.under_service_share, gaps.under_service_share_scaled), (45, 0.0, 1.0));
+    assert!(found.prefill_load.unwrap() > 1.0);
+    (scenario.replay.arrival_scale, scenario.replay.think_scale) = (f64::INFINITY, f64::INFINITY);
+    let found = at(&scenario);
+    assert_eq!(found.time_scale, "time-scale inf: 490 s → as fast as causality allows");
+    assert_eq!((found.peak_live_sessions, found.prefill_load), (5, None));
+    scenario.replay.think_scale = 1.0;
+    let sentence = "arrival-scale inf, think-scale 1: gaps between sessions are divided by inf, gaps inside a session by 1 \
+                    (trace: 490 s)";
+    assert_eq!(at(&scenario).time_scale, sentence);
+}
+
+#[test]
+fn turns_no_worker_can_take_are_named() {
+    let mut scenario = one_p_seven_d(4);
+    scenario.engine.context_limit_tokens = 8192;
+    let found = preflight(&scenario, &trace(2, 3, 1.0, 7000));
+    let sentence =
+        "! turns over engine.context_limit_tokens = 8192 tokens: 2, of 2 sessions (s0, s1); they will be refused";
+    assert_eq!(found.lines().last().unwrap(), sentence);
+    // 7,000, 8,000 and 9,000 tokens of prompt, 100 of answer each.
+    assert_eq!((found.over_limit.turns, found.over_limit.sessions), (2, vec!["s0".to_string(), "s1".to_string()]));
+}
+
+#[test]
+fn service_time_follows_the_formulas() {
+    let mut scenario = one_p_seven_d(4);
+    let trace = trace(1, 3, 1.0, 20_000);
+    let turns = trace.turns_of(SessionIx(0));
+    // Turn 3: 900 new tokens on 21,100; 100 answer tokens at a mean context of 22,050.
+    let prefill = 22.558 + 9.855e-3 * 900.0 + 1.2787e-6 * 900.0 * 21_550.0;
+    let step = 3.843 + 0.1029 * 8.0 + 0.0684 + 32.51e-6 * 22_050.0;
+    let direct_s = (6.0 + 0.9 + prefill + 100.0 * step) / 1000.0;
+    assert!((Service::new(&scenario).unloaded_s(turns, 2) - direct_s).abs() < 1e-9);
+    scenario.engine.timing.small_prefill = vec![(500, 10.0), (1300, 30.0)];
+    let table_s = direct_s + (20.0 - prefill) / 1000.0;
+    assert!((Service::new(&scenario).unloaded_s(turns, 2) - table_s).abs() < 1e-9);
+}
+
+#[test]
+fn nothing_breaks_without_sessions_or_with_one_turn() {
+    for mechanism in [Mechanism::Dp, Mechanism::Pd, Mechanism::Kvc] {
+        for schedule in [Schedule::Open, Schedule::Think, Schedule::OpenStrict] {
+            let mut scenario = Scenario::default();
+            (scenario.replay.mechanism, scenario.replay.schedule) = (mechanism, schedule);
+            scenario.cluster.colocated = 8;
+            let empty = preflight(&scenario, &trace(0, 0, 0.0, 0));
+            assert_eq!((empty.requests, empty.peak_live_sessions, empty.gaps.clone()), (0, 0, None));
+            assert!(!empty.lines().is_empty());
+            let single = preflight(&scenario, &trace(1, 1, 0.0, 100));
+            assert_eq!((single.requests, single.peak_live_sessions), (1, 1));
+            let json = serde_json::to_string(&single).unwrap();
+            assert_eq!(serde_json::from_str::<Preflight>(&json).unwrap(), single);
+        }
+    }
+}
+
+#[test]
+fn conflicts_head_the_report() {
+    let mut scenario = one_p_seven_d(4);
+    scenario.policy.name = crate::policies::PolicyName::Default;
+    let found = preflight(&scenario, &trace(1, 1, 0.0, 100));
+    assert!(found.refuses());
+    assert_eq!(found.conflicts[0].kind, ConflictKind::TwoCounters);
+    assert!(found.lines().iter().any(|line| line.ends_with(", were it not for the conflict")));
+    assert!(found.lines()[0].starts_with("! conflict, refused without --allow-conflict: policy default with kvc"));
+}
