@@ -153,6 +153,24 @@ fn the_worker_may_trim_others_and_refuse_appends() {
 }
 
 #[test]
+fn a_session_the_worker_no_longer_knows_was_trimmed() {
+    let trace = trace(&[("a", vec![(1, 0.0, 640, 20), (2, 1.0, 740, 20), (3, 9.0, 840, 20)])]);
+    let mut fake = Fake::new(1, 0.1);
+    fake.idle_drop = Some(dur(5.0));
+    let mut expected = config(PolicyName::KvAware, 1);
+    let silent = run(&trace, expected.clone(), fake);
+    assert_eq!(silent.reasons("a")[2], "evicted-trim");
+    assert_eq!((silent.facts.beliefs_corrected, silent.outcomes()["ok"]), (1, 3));
+    expected.admission.append = AdmissionBy::Router;
+    let mut fake = Fake::new(1, 0.1);
+    fake.idle_drop = Some(dur(5.0));
+    let unasked = run(&trace, expected, fake);
+    assert_eq!(unasked.of("a", 3).execution_mode.as_str(), DIRECT);
+    assert_eq!(unasked.of("a", 3).error_class.as_deref(), Some("session-not-found"));
+    assert_eq!(unasked.facts.beliefs_corrected, 1);
+}
+
+#[test]
 fn after_enough_refusals_a_session_moves() {
     let trace = trace(&[("a", growing(8, 0.0, 100))]);
     let mut moving = config(PolicyName::KvAware, 2);
