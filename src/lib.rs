@@ -4,6 +4,7 @@
 
 pub mod admission;
 pub mod base;
+pub mod cli;
 pub mod cluster;
 pub mod engine;
 pub mod kv;

@@ -1,3 +1,7 @@
-//! Entry point of the `pdreplay` binary.
+//! Entry point of the `pdreplay` binary: arguments in, exit code out.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pdreplay::cli::run(std::env::args_os())
+}

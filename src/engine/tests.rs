@@ -17,7 +17,8 @@ struct Bench {
 }
 
 fn small() -> EngineConfig {
-    EngineConfig { kv_pool_tokens: 64 * 64, reserved_decode_tokens: 64, ..EngineConfig::default() }
+    let session_trim = SessionTrim::Admission;
+    EngineConfig { kv_pool_tokens: 64 * 64, reserved_decode_tokens: 64, session_trim, ..EngineConfig::default() }
 }
 
 impl Bench {

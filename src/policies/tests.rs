@@ -41,9 +41,8 @@ impl Desk {
         self.policy.sent(&self.tree, SessionIx(session), worker, path);
     }
 
-    fn served(&mut self, session: u32, worker: u16, ids: &[u64]) {
-        let path = self.path(ids);
-        self.policy.served(&self.tree, SessionIx(session), worker, path);
+    fn served(&mut self, session: u32, worker: u16) {
+        self.policy.served(&self.tree, SessionIx(session), worker, BlockPath::EMPTY);
     }
 
     fn ask(&mut self, workers: &[WorkerView], session: u32, ids: &[u64], excluded: Option<u16>) -> Option<Selection> {
@@ -75,12 +74,12 @@ fn sticky_stays_with_whoever_answered_and_moves_once() {
     let first = desk.ask(&three, 7, &[], None).unwrap();
     assert_eq!(REASON(&first), (0, "rotation"));
     assert_eq!(first.header, RoutingHeader::RoutingKey(SessionIx(7)));
-    desk.served(7, 2, &[]);
+    desk.served(7, 2);
     assert_eq!(REASON(&desk.ask(&three, 7, &[], None).unwrap()), (2, "bound"));
     three[2].up = false;
     three[0].inflight = 1;
     assert_eq!(REASON(&desk.ask(&three, 7, &[], None).unwrap()), (1, "bound-worker-gone"));
-    desk.served(7, 1, &[]);
+    desk.served(7, 1);
     three[2].up = true;
     three.push(three[2]);
     assert_eq!(REASON(&desk.ask(&three, 7, &[], None).unwrap()), (1, "bound"));

@@ -106,6 +106,18 @@ impl Table {
         Table { columns, rows, json }
     }
 
+    /// Text under titles, the first column to the left. In JSON a row is an object of its titles and texts.
+    pub fn plain(titles: &[&'static str], rows: Vec<Vec<String>>) -> Table {
+        let column =
+            |(ix, title): (usize, &&'static str)| Column { title, key: title, left: ix == 0, on_terminal: true };
+        let object = |row: &Vec<String>| -> serde_json::Map<String, serde_json::Value> {
+            titles.iter().zip(row).map(|(title, text)| ((*title).to_owned(), text.clone().into())).collect()
+        };
+        let objects: Vec<_> = rows.iter().map(object).collect();
+        let cells = rows.into_iter().map(|row| row.into_iter().map(Cell::text).collect()).collect();
+        Table::new(titles.iter().enumerate().map(column).collect(), cells, &objects)
+    }
+
     /// The table in a format; every line ends with a line feed.
     pub fn render(&self, format: Format, style: Style) -> String {
         match format {

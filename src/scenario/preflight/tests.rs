@@ -161,7 +161,7 @@ fn service_time_follows_the_formulas() {
     // Turn 3: 900 new tokens on 21,100; 100 answer tokens at a mean context of 22,050.
     let prefill = 22.558 + 9.855e-3 * 900.0 + 1.2787e-6 * 900.0 * 21_550.0;
     let step = 3.843 + 0.1029 * 8.0 + 0.0684 + 32.51e-6 * 22_050.0;
-    let direct_s = (6.0 + 0.9 + prefill + 100.0 * step) / 1000.0;
+    let direct_s = (6.0 + 1.8 + prefill + 100.0 * step) / 1000.0;
     assert!((Service::new(&scenario).unloaded_s(turns, 2) - direct_s).abs() < 1e-9);
     scenario.engine.timing.small_prefill = vec![(500, 10.0), (1300, 30.0)];
     let table_s = direct_s + (20.0 - prefill) / 1000.0;

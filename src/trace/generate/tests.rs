@@ -110,7 +110,7 @@ fn every_turn_extends_the_previous_one_and_sessions_share_only_the_prefix() {
     let firsts: Vec<_> =
         trace.sessions.iter().map(|session| trace.turns[session.turns.start as usize].prompt).collect();
     for pair in firsts.windows(2) {
-        assert_eq!(trace.tree.common_depth(pair[0], pair[1]), 1_472 / 64);
+        assert_eq!(trace.tree.common_depth(pair[0], pair[1]), 100 / 64);
     }
 }
 

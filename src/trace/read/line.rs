@@ -61,7 +61,7 @@ pub(super) fn lines<'a>(file: &str, text: &'a [u8], limit: usize) -> Result<Line
     let ends = memchr::memchr_iter(b'\n', text).chain([text.len()]);
     let mut start = 0;
     for (number, end) in (1u32..).zip(ends) {
-        let bytes = text[start.min(end)..end].trim_ascii();
+        let bytes = text[start.min(end)..end].trim_ascii_end();
         start = end + 1;
         if bytes.is_empty() {
             continue;
@@ -95,9 +95,8 @@ impl<'a> Lines<'a> {
             self.chat_id_only = fields.chat_id && fields.session_id.is_none();
         }
         let mut found = Found { line, errors: &mut self.errors, good: true };
-        let before = found.good;
         let (timestamp, whole) = found.timestamp(fields.timestamp);
-        self.bad_timestamps += u64::from(before && !found.good);
+        self.bad_timestamps += u64::from(!found.good);
         let session_id = found.session_id(fields.session_id);
         let input_length = found.required_length("input_length", fields.input_length);
         let output_length = found.required_length("output_length", fields.output_length);
@@ -188,22 +187,18 @@ impl Found<'_> {
 
     fn timestamp(&mut self, value: Option<Value<'_>>) -> (Option<Decimal>, bool) {
         let Some(value) = value else { return (None, false) };
-        let shown = show(value);
         let Value::Bare(text) = value else {
-            self.wrong("timestamp", format!("{shown} is not a number; write a number such as 12.5"));
+            self.wrong("timestamp", format!("{} is not a number; write a number such as 12.5", show(value)));
             return (None, false);
         };
-        match Decimal::parse(text) {
+        let cause = match Decimal::parse(text) {
             // A time beyond 584 years of nanoseconds in the smallest unit is out of range in every unit.
             Ok(time) if time.scaled(0).is_some() => return (Some(time), !text.contains(['.', 'e', 'E'])),
-            Ok(_) => self.wrong("timestamp", format!("{shown} is not a usable number: it is out of range")),
-            Err(NotDecimal::Negative) => {
-                self.wrong("timestamp", format!("{shown} is negative; count from the start of the trace"));
-            }
-            Err(NotDecimal::Syntax) => {
-                self.wrong("timestamp", format!("{shown} is not a usable number; write a number such as 12.5"));
-            }
-        }
+            Ok(_) => "is not a usable number: it is out of range",
+            Err(NotDecimal::Negative) => "is negative; count from the start of the trace",
+            Err(NotDecimal::Syntax) => "is not a usable number; write a number such as 12.5",
+        };
+        self.wrong("timestamp", format!("{} {cause}", show(value)));
         (None, false)
     }
 
@@ -236,7 +231,6 @@ impl Found<'_> {
 
     fn length(&mut self, field: &str, value: Option<Value<'_>>) -> Option<u32> {
         let value = value?;
-        let shown = show(value);
         let number = match value {
             Value::Bare(text) => Decimal::parse(text),
             Value::Text(_) | Value::List(_) | Value::Object(_) => Err(NotDecimal::Syntax),
@@ -244,13 +238,13 @@ impl Found<'_> {
         let cause = match number {
             Ok(number) => match number.whole() {
                 Some(whole) if u32::try_from(whole).is_ok() => return Some(whole as u32),
-                Some(_) => format!("{shown} is too large; at most 4294967295"),
-                None => format!("{shown} is not a whole number of at most 4294967295"),
+                Some(_) => "is too large; at most 4294967295",
+                None => "is not a whole number of at most 4294967295",
             },
-            Err(NotDecimal::Negative) => format!("{shown} is negative; write a whole number"),
-            Err(NotDecimal::Syntax) => format!("{shown} is not a number; write a whole number"),
+            Err(NotDecimal::Negative) => "is negative; write a whole number",
+            Err(NotDecimal::Syntax) => "is not a number; write a whole number",
         };
-        self.wrong(field, cause);
+        self.wrong(field, format!("{} {cause}", show(value)));
         None
     }
 

@@ -18,6 +18,7 @@ mod plan;
 mod unpack;
 
 use std::io::{self, BufRead};
+use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
@@ -47,6 +48,15 @@ impl Format {
             Format::Native => "native",
             Format::Mooncake => "mooncake",
         }
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Format, String> {
+        let found = Format::ALL.into_iter().find(|format| format.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is not a trace format; write native or mooncake"))
     }
 }
 

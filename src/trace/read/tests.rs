@@ -5,7 +5,7 @@ use std::io::Write;
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::{Dur, SessionIx};
+use crate::base::Dur;
 
 const GOOD: &str = r#"{"session_id": "s1", "turn_id": 0, "timestamp": 0.0, "input_length": 300, "output_length": 20, "hash_ids": [1, 2, 3, 4, 5]}
 {"session_id": "s2", "turn_id": 0, "timestamp": 0.4, "input_length": 200, "output_length": 10, "hash_ids": [1, 2, 9, 10]}
@@ -292,50 +292,6 @@ fn a_wrong_block_size_is_seen_as_one() {
         "{:?}",
         trace.notices
     );
-}
-
-#[test]
-fn what_is_written_reads_back_the_same() {
-    let odd = r#"{"session_id":"b","turn_id":3,"timestamp":1785412800.123456789,"input_length":200,"output_length":0,"hash_ids":[5,6,7,18446744073709551615],"request_id":"r\n1"}
-{"session_id":2,"turn_id":0,"timestamp":1785412800.5,"input_length":64,"output_length":3,"hash_ids":[5]}
-{"session_id":2,"turn_id":1,"timestamp":1785412800.5,"input_length":130,"output_length":3,"hash_ids":[5,8,9]}
-{"session_id":"b","turn_id":3,"timestamp":1785412800.2,"input_length":500,"output_length":9,"cached_tokens":7}"#;
-    for text in [GOOD, odd] {
-        let trace = read(text).unwrap();
-        let mut written = Vec::new();
-        crate::trace::write_native(&trace, &mut written).unwrap();
-        let again = read(&written).unwrap();
-        assert_eq!(again.meta.sha256, crate::trace::native_digest(&trace));
-        assert_eq!(trace.sessions, again.sessions);
-        assert_eq!(trace.turns.len(), again.turns.len());
-        for (a, b) in trace.turns.iter().zip(&again.turns) {
-            let line = a.line;
-            let (prompt, context) = (a.prompt, a.context);
-            assert_eq!(trace.tree.ids(prompt), again.tree.ids(b.prompt));
-            assert_eq!(trace.tree.ids(context), again.tree.ids(b.context));
-            let same = crate::trace::TurnTrace { line, prompt, context, ..b.clone() };
-            assert_eq!(a, &same);
-        }
-    }
-}
-
-#[test]
-fn slices_keep_turn_numbers_and_start_at_zero() {
-    use crate::trace::{SliceError, SliceOptions, slice};
-    let trace = read(GOOD).unwrap();
-    let late = slice(&trace, &SliceOptions { from: Some(Dur::from_millis(300)), ..SliceOptions::default() }).unwrap();
-    assert_eq!(late.sessions.iter().map(|session| session.id.as_str()).collect::<Vec<_>>(), ["s2", "s1"]);
-    assert_eq!(seconds(&late), [0.0, 1.6]);
-    assert_eq!((late.turns[1].turn_id, late.turns[1].cached_tokens, late.turns[1].extends_previous), (1, 0, false));
-    let one = slice(&trace, &SliceOptions { sessions: Some(vec!["s1".into()]), ..SliceOptions::default() }).unwrap();
-    assert_eq!((one.turns_of(SessionIx(0)).len(), one.turns[1].cached_tokens), (2, 320));
-    assert_eq!(one.tree.ids(one.turns[1].prompt), trace.tree.ids(trace.turns[1].prompt));
-    let first = slice(&trace, &SliceOptions { first_sessions: Some(1), last_turn: Some(0), ..SliceOptions::default() });
-    assert_eq!(first.unwrap().turns.len(), 1);
-    let unknown = slice(&trace, &SliceOptions { sessions: Some(vec!["s9".into()]), ..SliceOptions::default() });
-    assert_eq!(unknown.unwrap_err(), SliceError::UnknownSession("s9".into()));
-    let none = slice(&trace, &SliceOptions { first_turn: Some(7), ..SliceOptions::default() });
-    assert!(matches!(none, Err(SliceError::NothingLeft { turns: 3, sessions: 2, span_s: 2 })));
 }
 
 proptest! {

@@ -12,6 +12,8 @@ use super::TraceError;
 
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+/// Bytes reserved at most on the word of a frame header; larger texts grow as they come.
+const LARGEST_HINT: u64 = 1 << 28;
 
 /// The decompressed bytes, or `None` when they are stored plainly.
 pub(super) fn unpack(file: &str, stored: &[u8], notices: &mut Vec<Notice>) -> Result<Option<Vec<u8>>, TraceError> {
@@ -19,6 +21,10 @@ pub(super) fn unpack(file: &str, stored: &[u8], notices: &mut Vec<Notice>) -> Re
     let (packing, result) = if stored.starts_with(GZIP) {
         ("gzip", MultiGzDecoder::new(stored).read_to_end(&mut text))
     } else if stored.starts_with(ZSTD) {
+        // A hint from outside: room only, and not without bound.
+        if let Ok(Some(size)) = zstd::zstd_safe::get_frame_content_size(stored) {
+            text.reserve(size.min(LARGEST_HINT) as usize + 1);
+        }
         let decoder = zstd::stream::read::Decoder::with_buffer(stored);
         ("zstd", decoder.and_then(|mut decoder| decoder.read_to_end(&mut text)))
     } else {

@@ -1,0 +1,61 @@
+//! The command line as typed: subcommands and global flags. Resolved once by each subcommand, then frozen.
+
+use clap::{Parser, Subcommand};
+
+use crate::cli::completions::CompletionsArgs;
+use crate::cli::preflight::PreflightArgs;
+use crate::cli::replay::ReplayArgs;
+use crate::cli::report::ReportArgs;
+use crate::cli::scenario::ScenarioCommand;
+use crate::cli::terminal::ColorWhen;
+use crate::cli::trace::TraceCommand;
+
+const EXAMPLES: &str = "\
+Examples:
+  pdreplay replay                                     the built-in trace on the default scenario
+  pdreplay replay trace.jsonl.zst --scenario v3-1p7d  a recorded trace on a shipped scenario
+  pdreplay preflight --set admission.cap_max=4        what to expect, without a run
+  pdreplay report outputs/NAME --sessions             who starved, and why
+  pdreplay trace inspect trace.jsonl.zst              what is in a trace
+
+Exit codes: 0 ok; 1 the run broke a budget, completed nothing or could not write its results;
+2 bad usage or input; 130 (SIGINT) and 143 (SIGTERM) interrupted, results kept.";
+
+/// Replay agentic LLM traces against prefill/decode disaggregated clusters, and see why sessions starve.
+///
+/// Results go to stdout, messages and progress to stderr. Times are in seconds and milliseconds as named, lengths in
+/// tokens. Everything a run depends on is written beside its results.
+#[derive(Debug, Parser)]
+#[command(name = "pdreplay", version, after_help = EXAMPLES)]
+pub struct Args {
+    /// Colour on stderr; `auto`: on a terminal, unless NO_COLOR is set or TERM is dumb.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Global options")]
+    pub color: ColorWhen,
+    /// Nothing on stderr unless something is wrong.
+    #[arg(long, short, global = true, help_heading = "Global options")]
+    pub quiet: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Replay a trace on an emulated cluster in virtual time, and print the summary.
+    Replay(Box<ReplayArgs>),
+    /// Say what a run would meet: slots, capacity, distortion by the time scale, conflicts. Sends nothing.
+    Preflight(Box<PreflightArgs>),
+    /// Tables of a finished or killed run.
+    Report(ReportArgs),
+    /// Look at, check, make, convert and cut traces.
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// List the shipped scenarios, or show one with every default filled in.
+    #[command(subcommand)]
+    Scenario(ScenarioCommand),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArgs),
+    /// Print the manual page (roff).
+    Man,
+}

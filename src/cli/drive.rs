@@ -1,0 +1,152 @@
+//! One run, from a claimed folder to a written summary.
+//!
+//! Order on disk: `run.json` (running), records and events as they come, then everything else, then `run.json` again.
+//! Invariant: `summary.json` exists only when every record was written; a failure is told in `run.json` as far as the
+//! disk allows.
+
+use std::io;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::folder::{self, RunFolder, RunManifest, write_whole};
+use crate::cli::progress::Display;
+use crate::cli::provenance;
+use crate::cli::recorder::{Recorder, wall_now};
+use crate::cli::signals::Signals;
+use crate::cli::terminal::Terminal;
+use crate::record::RunFacts;
+use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary, Verdict};
+use crate::scenario::{Preflight, Scenario};
+use crate::sim::{self, RunEnd, RunStatus, SimError};
+use crate::trace::Trace;
+
+/// What one run needs. Shared by replicas, but for folder and scenario.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// The trace.
+    pub trace: &'a Trace,
+    /// The scenario, frozen.
+    pub scenario: &'a Scenario,
+    /// What was predicted.
+    pub preflight: &'a Preflight,
+    /// Percentiles of the summary.
+    pub percentiles: &'a Percentiles,
+    /// Where signals show.
+    pub signals: &'a Signals,
+    /// Where progress goes; `None`: nowhere.
+    pub display: Option<&'a Terminal>,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Finished {
+    /// The summary, as written.
+    pub summary: RunSummary,
+    /// Exit code it deserves.
+    pub exit: Exit,
+    /// Wall time of the simulation and the writing, seconds.
+    pub wall_seconds: f64,
+}
+
+/// Runs `job` into `folder`.
+pub fn drive(job: &Job, folder: &RunFolder) -> Result<Finished, Failure> {
+    let began = wall_now();
+    let mut info = provenance::run_info(job.scenario, job.trace, job.preflight);
+    let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info);
+    write_manifest(folder, &manifest)?;
+    let outcome = run_and_write(job, folder, &manifest.run_id, &mut info);
+    let wall_seconds = began.elapsed().as_secs_f64();
+    manifest.stamp(wall_seconds);
+    match outcome {
+        Ok((summary, facts)) => {
+            let exit = exit_of(&summary, job.signals);
+            manifest.end(info, facts, exit);
+            write_manifest(folder, &manifest)?;
+            Ok(Finished { summary, exit, wall_seconds })
+        }
+        Err(failure) => {
+            manifest.fail(&failure);
+            // The disk that refused the records may refuse this, too; the first failure is the one to tell.
+            let _ = write_manifest(folder, &manifest);
+            Err(failure)
+        }
+    }
+}
+
+fn run_and_write(
+    job: &Job,
+    folder: &RunFolder,
+    run_id: &str,
+    info: &mut RunInfo,
+) -> Result<(RunSummary, RunFacts), Failure> {
+    let title = format!("{}: {} requests in {} sessions, {}", info.name, info.requests, info.sessions, info.driver);
+    let display = job.display.map(|terminal| Display::start(terminal, &title, info.requests, wall_now()));
+    let accumulator = Accumulator::new(job.percentiles.clone());
+    let mut recorder = Recorder::open(folder, info.requests, accumulator, job.signals, display).map_err(broken)?;
+    let ended = sim::run(job.trace, job.scenario, run_id, &mut recorder);
+    // Records are kept whatever ended the run; what ended it is the failure to tell.
+    let recorded = recorder.finish();
+    let RunEnd { status, facts } = ended.map_err(stopped)?;
+    let accumulator = recorded.map_err(broken)?;
+    info.state = state_of(status);
+    let summary = accumulator.finish(&facts, info).map_err(Failure::broke)?;
+    write_results(folder, &summary).map_err(broken)?;
+    Ok((summary, facts))
+}
+
+fn write_results(folder: &RunFolder, summary: &RunSummary) -> io::Result<()> {
+    write_lines(folder, folder::SESSIONS, &summary.sessions)?;
+    write_lines(folder, folder::WORKERS, &summary.workers)?;
+    write_json(folder, folder::SUMMARY, summary)
+}
+
+fn write_lines(folder: &RunFolder, name: &str, rows: &[impl serde::Serialize]) -> io::Result<()> {
+    write_whole(&folder.file(name), |out| {
+        rows.iter().try_for_each(|row| {
+            serde_json::to_writer(&mut *out, row)?;
+            out.write_all(b"\n")
+        })
+    })
+}
+
+/// A file of `folder` as indented JSON.
+pub fn write_json(folder: &RunFolder, name: &str, value: &impl serde::Serialize) -> io::Result<()> {
+    write_whole(&folder.file(name), |out| {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        out.write_all(b"\n")
+    })
+}
+
+fn write_manifest(folder: &RunFolder, manifest: &RunManifest) -> Result<(), Failure> {
+    write_json(folder, folder::RUN, manifest).map_err(broken)
+}
+
+fn stopped(error: SimError) -> Failure {
+    match error {
+        SimError::Observer(error) => broken(error),
+        SimError::Fault { .. } => Failure::input(error),
+        SimError::Stalled { .. } | SimError::Spins { .. } => Failure::broke(error),
+    }
+}
+
+/// A result that could not be written; the error names path and cause.
+pub fn broken(error: io::Error) -> Failure {
+    Failure::broke(error).hint("make room or choose another --output-dir; the records written so far are kept")
+}
+
+fn state_of(status: RunStatus) -> RunState {
+    match status {
+        RunStatus::Completed => RunState::Completed,
+        RunStatus::Interrupted => RunState::Interrupted,
+        RunStatus::Stopped => RunState::Stopped,
+    }
+}
+
+/// A signal first, then the integrity gate.
+fn exit_of(summary: &RunSummary, signals: &Signals) -> Exit {
+    match (summary.run.state, summary.integrity.verdict) {
+        (RunState::Interrupted, _) => signals.caught().unwrap_or(Exit::Interrupted),
+        (_, Verdict::Withheld | Verdict::Invalid) => Exit::Broke,
+        (_, Verdict::Valid | Verdict::Partial) if summary.completed == 0 => Exit::Broke,
+        (_, Verdict::Valid | Verdict::Partial) => Exit::Ok,
+    }
+}

@@ -1,0 +1,65 @@
+//! How the program ends: the exit codes, and the failures that lead to them.
+//!
+//! Owns the table of exit codes and the shape of an error message (cause, then hints). Does not print.
+//! Invariant: every way out of a command is an [`Exit`] or a [`Failure`]; nothing calls `process::exit`.
+
+use std::fmt::{self, Display};
+use std::process::ExitCode;
+
+/// Exit code of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// All went well.
+    Ok = 0,
+    /// The run broke a stated budget or threshold, completed nothing, or could not write its results.
+    Broke = 1,
+    /// Bad usage or bad input; nothing was run.
+    Usage = 2,
+    /// Interrupted by SIGINT, results kept.
+    Interrupted = 130,
+    /// Interrupted by SIGTERM, results kept.
+    Terminated = 143,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a command could not do what was asked: cause, ways out, exit code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Code to end with.
+    pub exit: Exit,
+    /// The cause, lowercase, no full stop.
+    pub message: String,
+    /// Ways out, one sentence each.
+    pub hints: Vec<String>,
+}
+
+impl Failure {
+    /// Bad usage or input: exit 2.
+    pub fn input(cause: impl Display) -> Failure {
+        Failure { exit: Exit::Usage, message: cause.to_string(), hints: Vec::new() }
+    }
+
+    /// Something broke while running or writing: exit 1.
+    pub fn broke(cause: impl Display) -> Failure {
+        Failure { exit: Exit::Broke, message: cause.to_string(), hints: Vec::new() }
+    }
+
+    /// Adds a way out.
+    pub fn hint(mut self, hint: impl Display) -> Failure {
+        self.hints.push(hint.to_string());
+        self
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,235 @@
+//! The run folder `outputs/<name>/`: who may write there, and under which names.
+//!
+//! Owns the claim of a folder and the list of files in it. A folder that exists is never written into, unless
+//! `--overwrite` is given and nothing in it is foreign. Invariant: one folder, one run: the claim is an exclusive
+//! `create_dir` and a lock on the directory, which the kernel drops with the process.
+
+mod host;
+pub mod jsonl;
+pub mod manifest;
+mod whole;
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+pub use host::HostFacts;
+pub use manifest::{ManifestState, RunManifest};
+pub use whole::{Part, part_of, write_whole};
+
+use crate::cli::exit::Failure;
+
+/// Resolved scenario, provenance, how the run ended.
+pub const RUN: &str = "run.json";
+/// One line per request, in order of their ends.
+pub const REQUESTS: &str = "requests.jsonl";
+/// The same as a table.
+pub const REQUESTS_PARQUET: &str = "requests.parquet";
+/// One line per event beside the requests.
+pub const EVENTS: &str = "events.jsonl";
+/// One line per session.
+pub const SESSIONS: &str = "sessions.jsonl";
+/// One line per worker.
+pub const WORKERS: &str = "workers.jsonl";
+/// Everything the tables print.
+pub const SUMMARY: &str = "summary.json";
+/// Headline figures over the replicas, beside their folders.
+pub const REPLICAS: &str = "replicas.json";
+
+const FILES: [&str; 8] = [RUN, REQUESTS, REQUESTS_PARQUET, EVENTS, SESSIONS, WORKERS, SUMMARY, REPLICAS];
+
+/// Most runs with the same default name within one second.
+const SUFFIX_LIMIT: u32 = 1000;
+
+/// What folder is wanted.
+#[derive(Debug, Clone)]
+pub struct Wanted<'a> {
+    /// Directory of all runs; created when missing.
+    pub output_dir: &'a Path,
+    /// Name given by the user; refused when taken.
+    pub name: Option<&'a str>,
+    /// Name otherwise; a number is appended when taken.
+    pub default_name: &'a str,
+    /// Remove an earlier run of this name.
+    pub overwrite: bool,
+}
+
+/// A folder this process alone writes to.
+#[derive(Debug)]
+pub struct RunFolder {
+    name: String,
+    path: PathBuf,
+    /// Held for its lock.
+    _lock: Option<File>,
+}
+
+impl RunFolder {
+    /// Claims the folder, before anything is sent.
+    pub fn claim(wanted: &Wanted) -> Result<RunFolder, Failure> {
+        fs::create_dir_all(wanted.output_dir).map_err(|error| cannot_create(wanted.output_dir, &error))?;
+        match wanted.name {
+            Some(name) => claim_named(wanted, check_name(name)?),
+            None => claim_next(wanted),
+        }
+    }
+
+    /// Folder of replica `number` (from 1), inside this one.
+    pub fn replica(&self, number: u32) -> Result<RunFolder, Failure> {
+        let path = self.path.join(replica_name(number));
+        fs::create_dir(&path).map_err(|error| cannot_create(&path, &error))?;
+        // The lock of the parent covers it.
+        Ok(RunFolder { name: format!("{}/{}", self.name, replica_name(number)), path, _lock: None })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its name in the directory of all runs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+/// Whether a run is writing to the folder at `path` right now.
+pub fn is_in_use(path: &Path) -> bool {
+    File::open(path).is_ok_and(|directory| matches!(directory.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+/// `name` as part of a path: other characters than letters, digits, `.`, `_` and `-` become `-`.
+pub fn path_safe(name: &str) -> String {
+    let keep = |c: char| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
+    name.chars().map(keep).collect()
+}
+
+fn replica_name(number: u32) -> String {
+    format!("r{number:02}")
+}
+
+fn check_name(name: &str) -> Result<&str, Failure> {
+    if name.is_empty() || name.starts_with('.') || path_safe(name) != name {
+        return Err(Failure::input(format!("`{name}` cannot name a run folder"))
+            .hint("use letters, digits, `-`, `_` and `.`, not `.` first; choose the place with --output-dir"));
+    }
+    Ok(name)
+}
+
+fn claim_named(wanted: &Wanted, name: &str) -> Result<RunFolder, Failure> {
+    let path = wanted.output_dir.join(name);
+    match fs::create_dir(&path) {
+        Ok(()) => lock(path),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && wanted.overwrite => {
+            let folder = lock(path)?;
+            clear(folder.path())?;
+            Ok(folder)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            Err(Failure::input(format!("the run folder {} exists", path.display()))
+                .hint("give another --name, or none for a time-stamped one")
+                .hint("--overwrite replaces an earlier run, and only files pdreplay itself wrote"))
+        }
+        Err(error) => Err(cannot_create(&path, &error)),
+    }
+}
+
+fn claim_next(wanted: &Wanted) -> Result<RunFolder, Failure> {
+    for number in 1..=SUFFIX_LIMIT {
+        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+        let path = wanted.output_dir.join(format!("{}{suffix}", wanted.default_name));
+        match fs::create_dir(&path) {
+            Ok(()) => return lock(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(cannot_create(&path, &error)),
+        }
+    }
+    Err(Failure::input(format!("{} and its numbered names are all taken", wanted.default_name)).hint("give a --name"))
+}
+
+fn lock(path: PathBuf) -> Result<RunFolder, Failure> {
+    let directory = File::open(&path).map_err(|error| cannot_create(&path, &error))?;
+    match directory.try_lock() {
+        Ok(()) => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok(RunFolder { name, path, _lock: Some(directory) })
+        }
+        Err(TryLockError::WouldBlock) => {
+            Err(Failure::input(format!("another pdreplay is writing to {}", path.display()))
+                .hint("wait for it to end, or give another --name"))
+        }
+        Err(TryLockError::Error(error)) => Err(cannot_create(&path, &error)),
+    }
+}
+
+/// Removes an earlier run, after making sure that nothing else is in the folder.
+fn clear(path: &Path) -> Result<(), Failure> {
+    let unreadable = |error: io::Error| Failure::input(format!("cannot read {}: {error}", path.display()));
+    let mut files = Vec::new();
+    let mut replicas = Vec::new();
+    for entry in fs::read_dir(path).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let is_folder = entry.file_type().map_err(unreadable)?.is_dir();
+        let name = entry.file_name();
+        match name.to_str() {
+            Some(name) if is_folder && is_replica_name(name) => {
+                for inner in fs::read_dir(entry.path()).map_err(unreadable)? {
+                    let inner = inner.map_err(unreadable)?;
+                    let is_folder = inner.file_type().map_err(unreadable)?.is_dir();
+                    require_own(&inner.path(), is_folder)?;
+                    files.push(inner.path());
+                }
+                replicas.push(entry.path());
+            }
+            _ => {
+                require_own(&entry.path(), is_folder)?;
+                files.push(entry.path());
+            }
+        }
+    }
+    require_run(path, &files)?;
+    let removed = |result: io::Result<()>, path: &Path| {
+        result.map_err(|error| Failure::input(format!("cannot remove {}: {error}", path.display())))
+    };
+    files.iter().try_for_each(|file| removed(fs::remove_file(file), file))?;
+    replicas.iter().try_for_each(|folder| removed(fs::remove_dir(folder), folder))
+}
+
+fn require_own(path: &Path, is_folder: bool) -> Result<(), Failure> {
+    let own = path.file_name().and_then(|name| name.to_str()).is_some_and(is_own_name);
+    if own && !is_folder {
+        return Ok(());
+    }
+    Err(Failure::input(format!("{} was not written by pdreplay, so --overwrite stops", path.display()))
+        .hint("move it away, or give another --name"))
+}
+
+/// Files of the right names may still be another tool's: an earlier run shows by its `run.json`.
+fn require_run(path: &Path, files: &[PathBuf]) -> Result<(), Failure> {
+    let is_part = |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+    if files.iter().all(is_part) || manifest::is_run(path) {
+        return Ok(());
+    }
+    Err(Failure::input(format!("{} holds no run of pdreplay (no {RUN} of its making)", path.display()))
+        .hint("move it away, or give another --name"))
+}
+
+/// Whether pdreplay itself writes files of this name into a run folder.
+pub fn is_own_name(name: &str) -> bool {
+    FILES.iter().any(|file| name == *file || part_of(Path::new(file)).to_str() == Some(name))
+}
+
+fn is_replica_name(name: &str) -> bool {
+    name.strip_prefix('r').is_some_and(|digits| digits.len() >= 2 && digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn cannot_create(path: &Path, error: &io::Error) -> Failure {
+    Failure::input(format!("cannot create {}: {error}", path.display())).hint("choose another --output-dir")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! The command line: arguments, files, progress, exit codes. One file per subcommand.
+//!
+//! The only module that opens files for results, looks at the clock, the environment and signals, and starts threads.
+//! Decides nothing about a run: it resolves what was asked, drives, and writes what comes out.
+
+mod args;
+mod band;
+mod completions;
+mod drive;
+mod exit;
+mod folder;
+mod inputs;
+mod ledger;
+mod man;
+mod messages;
+mod output;
+mod preflight;
+mod progress;
+mod provenance;
+mod recorder;
+mod replay;
+mod replicas;
+mod report;
+mod scenario;
+mod signals;
+mod stdout;
+mod terminal;
+mod trace;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::args::{Args, Command};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::terminal::Terminal;
+
+pub use folder::RunManifest;
+
+/// The whole program, from its arguments (the program's name first) to its exit code.
+pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(stop) => {
+            // Help and version are data; a reader who has left is no error.
+            let _ = stop.print();
+            return ExitCode::from(if stop.use_stderr() { Exit::Usage } else { Exit::Ok });
+        }
+    };
+    let terminal = Terminal::open(args.color, args.quiet);
+    let exit = dispatch(args.command, &terminal).unwrap_or_else(|failure| {
+        terminal.messages.failure(&failure);
+        failure.exit
+    });
+    terminal.messages.settle();
+    exit.into()
+}
+
+fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
+    match command {
+        Command::Replay(args) => replay::run(&args, terminal),
+        Command::Preflight(args) => preflight::run(&args, terminal),
+        Command::Report(args) => report::run(&args, terminal),
+        Command::Trace(command) => trace::run(&command, terminal),
+        Command::Scenario(command) => scenario::run(&command),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man => man::run(),
+    }
+}

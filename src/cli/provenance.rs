@@ -1,0 +1,143 @@
+//! What a run depends on, in words and numbers: its id, and the [`RunInfo`] its summary needs.
+//!
+//! Invariant: nothing here depends on the host, the wall clock or the name of the folder, so equal runs say the same.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::admission::AdmissionBy;
+use crate::base::{Role, WorkerId};
+use crate::record::RequestRecord;
+use crate::replay::Mechanism;
+use crate::results::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
+use crate::scenario::{IntegrityConfig, Preflight, Scenario};
+use crate::trace::Trace;
+
+/// Version of the program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Hex digits of the digest in a run id.
+const ID_DIGITS: usize = 12;
+
+/// Id of a run: the scenario's name and a digest of everything the records depend on. Equal runs have equal ids.
+pub fn run_id(scenario: &Scenario, trace: &Trace) -> String {
+    let meta = &trace.meta;
+    let depends_on = (VERSION, scenario, &meta.sha256, &meta.format, &meta.timestamp_unit, meta.block_size);
+    let text = serde_json::to_vec(&depends_on).unwrap_or_default();
+    let digest: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}", scenario.name, &digest[..ID_DIGITS])
+}
+
+/// What a summary must know of a run. The state is that of a run not yet ended by itself.
+pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> RunInfo {
+    let replay = &scenario.replay;
+    RunInfo {
+        name: scenario.name.clone(),
+        trace: trace.meta.name.clone(),
+        requests: trace.turns.len() as u64,
+        sessions: trace.sessions.len() as u64,
+        topology: topology(scenario),
+        mechanism: replay.mechanism.as_str().into(),
+        policy: scenario.policy.name.as_str().into(),
+        router_policy: match replay.mechanism {
+            Mechanism::Dp => String::new(),
+            Mechanism::Pd | Mechanism::Kvc => label(&scenario.cluster.router.decode_policy),
+        },
+        limits: limits(scenario),
+        time_scale: replay.think_scale.is_finite().then_some(replay.think_scale),
+        time_scale_text: preflight.time_scale.clone(),
+        seed: scenario.seed,
+        driver: "virtual time".into(),
+        state: RunState::Killed,
+        rebuilt: false,
+        budgets: Budgets {
+            max_bad_share: scenario.integrity.max_bad_share,
+            max_schedule_lag_p99_ms: scenario.integrity.max_schedule_lag_p99_ms,
+        },
+        workers: workers(scenario),
+        slots: slots(scenario, preflight),
+        gaps: preflight.gaps.as_ref().map(|gaps| GapFacts {
+            short_share_at_1x: gaps.under_service_share,
+            short_share_at_scale: gaps.under_service_share_scaled,
+        }),
+    }
+}
+
+fn topology(scenario: &Scenario) -> String {
+    let cluster = &scenario.cluster;
+    match scenario.replay.mechanism {
+        Mechanism::Dp => format!("{}W", cluster.colocated),
+        Mechanism::Pd | Mechanism::Kvc => format!("{}P{}D", cluster.prefill, cluster.decode),
+    }
+}
+
+fn limits(scenario: &Scenario) -> String {
+    let replay = &scenario.replay;
+    let capped = replay.mechanism == Mechanism::Kvc && scenario.admission.seed == AdmissionBy::Router;
+    let limits = [
+        ("cap", if capped { scenario.admission.cap_max } else { 0 }),
+        ("concurrency", replay.concurrency),
+        ("max-sessions", replay.max_sessions),
+    ];
+    let set = limits.into_iter().filter(|(_, limit)| *limit > 0);
+    set.map(|(name, limit)| format!("{name} {limit}")).collect::<Vec<_>>().join(", ")
+}
+
+fn workers(scenario: &Scenario) -> Vec<String> {
+    let cluster = &scenario.cluster;
+    let roles =
+        [(Role::Prefill, cluster.prefill), (Role::Decode, cluster.decode), (Role::Colocated, cluster.colocated)];
+    let of_role = |(role, count): (Role, u16)| (0..count).map(move |index| WorkerId::new(role, index).to_string());
+    roles.into_iter().flat_map(of_role).collect()
+}
+
+fn slots(scenario: &Scenario, preflight: &Preflight) -> Option<SlotFacts> {
+    (scenario.replay.mechanism == Mechanism::Kvc).then(|| SlotFacts {
+        decode_workers: u32::from(scenario.cluster.decode),
+        cap_max: scenario.admission.cap_max,
+        capacity_known: scenario.admission.capacity_known,
+        slot_release: label(&scenario.admission.slot_release),
+        kv_pool_tokens: scenario.engine.kv_pool_tokens,
+        peak_live_sessions: Some(u64::from(preflight.peak_live_sessions)),
+    })
+}
+
+/// The word a value of a closed set is written as in a scenario file.
+fn label(value: &impl Serialize) -> String {
+    let written = serde_json::to_value(value).unwrap_or_default();
+    written.as_str().unwrap_or_default().to_owned()
+}
+
+/// What a file of records alone says about its run: it is taken as all there was.
+pub fn bare_info(path: &Path, records: &[RequestRecord]) -> RunInfo {
+    let first = |field: fn(&RequestRecord) -> &String| records.first().map(field).cloned().unwrap_or_default();
+    let sessions: BTreeSet<&str> = records.iter().map(|record| record.session_id.as_str()).collect();
+    let budgets = IntegrityConfig::default();
+    RunInfo {
+        name: first(|record| &record.run_id),
+        trace: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        requests: records.len() as u64,
+        sessions: sessions.len() as u64,
+        topology: String::new(),
+        mechanism: first(|record| &record.mechanism),
+        policy: first(|record| &record.policy),
+        router_policy: String::new(),
+        limits: String::new(),
+        time_scale: None,
+        time_scale_text: "time scale unknown".into(),
+        seed: 0,
+        driver: "records alone".into(),
+        state: RunState::Completed,
+        rebuilt: true,
+        budgets: Budgets {
+            max_bad_share: budgets.max_bad_share,
+            max_schedule_lag_p99_ms: budgets.max_schedule_lag_p99_ms,
+        },
+        workers: Vec::new(),
+        slots: None,
+        gaps: None,
+    }
+}

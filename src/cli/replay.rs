@@ -1,0 +1,109 @@
+//! `replay`: one run, or seeded replicas of it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::cli::drive::{Finished, Job, drive};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::folder::{RunFolder, Wanted, path_safe};
+use crate::cli::inputs::{InputArgs, Inputs, tell_notices};
+use crate::cli::output::OutputArgs;
+use crate::cli::preflight;
+use crate::cli::replicas;
+use crate::cli::signals::Signals;
+use crate::cli::stdout;
+use crate::cli::terminal::Terminal;
+use crate::results::render::Extras;
+
+const EXAMPLES: &str = "\
+Examples:
+  pdreplay replay                                  built-in trace, default scenario, virtual time
+  pdreplay replay trace.jsonl.zst -s v3-1p7d       a recorded trace on a shipped scenario
+  pdreplay replay -s v3-1p7d --set admission.cap_max=16 --name cap16
+  pdreplay replay --time-scale 10 --replicas 5     five seeded replicas, with a band for each figure
+  pdreplay replay --json > summary.json            stdout holds only the result";
+
+/// Arguments of `replay`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// Run seeded replicas (seed, seed + 1, …), each in its own folder rNN; arrivals are jittered by 1 ms unless
+    /// `replay.arrival_jitter_ms` says otherwise.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    replicas: u32,
+    /// Threads for the replicas; default: one per processor.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    jobs: Option<u32>,
+    /// Run although policy, mechanism and router do not fit together.
+    #[arg(long)]
+    allow_conflict: bool,
+    /// Do not print the preflight.
+    #[arg(long)]
+    no_preflight: bool,
+    /// Directory of all run folders.
+    #[arg(long, value_name = "DIR", default_value = "outputs", help_heading = "Results")]
+    output_dir: PathBuf,
+    /// Name of the run folder; default: UTC time and scenario name. One that exists is refused.
+    #[arg(long, value_name = "NAME", help_heading = "Results")]
+    name: Option<String>,
+    /// Replace an earlier run of this --name; stops when the folder holds anything else.
+    #[arg(long, requires = "name", help_heading = "Results")]
+    overwrite: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs it.
+pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let mut inputs = args.inputs.resolve()?;
+    if args.replicas > 1 && !args.inputs.scenario.sets(replicas::JITTER_KEY) {
+        replicas::jitter(&mut inputs.scenario);
+    }
+    let preflight = crate::scenario::preflight(&inputs.scenario, &inputs.trace);
+    if preflight.refuses() && !args.allow_conflict {
+        return Err(preflight::refusal(&preflight));
+    }
+    let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
+    let folder = claim(args, &inputs)?;
+    let percentiles = args.output.percentiles(terminal);
+    tell_notices(&inputs.trace, &terminal.messages);
+    if !args.no_preflight {
+        preflight.lines().into_iter().for_each(|line| terminal.messages.note(line));
+    }
+    let job = Job {
+        trace: &inputs.trace,
+        scenario: &inputs.scenario,
+        preflight: &preflight,
+        percentiles: &percentiles,
+        signals: &signals,
+        display: Some(terminal),
+    };
+    if args.replicas > 1 {
+        let finished = replicas::run(&job, &folder, args.replicas, args.jobs)?;
+        return replicas::print(&finished, &folder, args.output.format(), terminal);
+    }
+    let finished = drive(&job, &folder)?;
+    print(&finished, &folder, args, terminal)?;
+    Ok(finished.exit)
+}
+
+fn claim(args: &ReplayArgs, inputs: &Inputs) -> Result<RunFolder, Failure> {
+    let began = Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S");
+    RunFolder::claim(&Wanted {
+        output_dir: &args.output_dir,
+        name: args.name.as_deref(),
+        default_name: &format!("{began}-{}", path_safe(&inputs.scenario.name)),
+        overwrite: args.overwrite,
+    })
+}
+
+fn print(finished: &Finished, folder: &RunFolder, args: &ReplayArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let path = folder.path().display();
+    let files = format!("{path}/  (summary.json, requests.parquet; pdreplay report {path} --sessions)");
+    let extras = Extras { wall_s: Some(finished.wall_seconds), files: Some(files) };
+    stdout::print(&args.output.summary(&finished.summary, &extras, terminal.style))
+}

@@ -1,0 +1,51 @@
+//! `scenario list` and `scenario show`: the shipped scenarios, and any scenario as a run would see it.
+
+use clap::{Args, Subcommand};
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::inputs::ScenarioArgs;
+use crate::cli::stdout;
+use crate::scenario;
+
+/// Subcommands of `scenario`.
+#[derive(Debug, Subcommand)]
+pub enum ScenarioCommand {
+    /// List the shipped scenarios, one a line: name and description.
+    List,
+    /// Print a scenario as TOML, every default filled in and every flag applied.
+    Show(Box<ShowArgs>),
+    /// Print the JSON Schema of scenario files, for editors.
+    Schema,
+}
+
+/// Arguments of `scenario show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  pdreplay scenario show --scenario v3-1p7d --set admission.cap_max=16 > mine.toml")]
+pub struct ShowArgs {
+    #[command(flatten)]
+    scenario: ScenarioArgs,
+}
+
+/// Runs one of them.
+pub fn run(command: &ScenarioCommand) -> Result<Exit, Failure> {
+    match command {
+        ScenarioCommand::List => list(),
+        ScenarioCommand::Show(args) => show(args),
+        ScenarioCommand::Schema => stdout::print_json(&scenario::schema()),
+    }?;
+    Ok(Exit::Ok)
+}
+
+fn list() -> Result<(), Failure> {
+    let mut text = String::new();
+    for name in scenario::shipped_scenarios() {
+        let shipped = scenario::load(Some(name), &[]).map_err(Failure::input)?;
+        text += &format!("{name:<12}  {}\n", shipped.description);
+    }
+    stdout::print(&text)
+}
+
+fn show(args: &ShowArgs) -> Result<(), Failure> {
+    let scenario = args.scenario.resolve()?;
+    stdout::print(&scenario.to_toml().map_err(Failure::broke)?)
+}

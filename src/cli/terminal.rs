@@ -1,0 +1,65 @@
+//! What stdout and stderr are: terminals or files, with colour or not. Looked at once, at the start.
+//!
+//! `--color` wins; `auto` wants a terminal, no `NO_COLOR`, and a `TERM` other than `dumb`.
+
+use std::env;
+use std::io::IsTerminal;
+
+use clap::ValueEnum;
+
+use crate::cli::messages::Messages;
+use crate::results::render::Style;
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorWhen {
+    /// On a terminal, unless NO_COLOR is set or TERM is `dumb`.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl ColorWhen {
+    fn on(self, is_terminal: bool) -> bool {
+        match self {
+            ColorWhen::Auto => is_terminal && is_able() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            ColorWhen::Always => true,
+            ColorWhen::Never => false,
+        }
+    }
+}
+
+/// The two streams a command writes to.
+#[derive(Debug)]
+pub struct Terminal {
+    /// Everything on stderr but the bar.
+    pub messages: Messages,
+    /// A bar may be drawn on stderr.
+    pub stderr_draws: bool,
+    /// Colour and width of stdout.
+    pub style: Style,
+}
+
+impl Terminal {
+    /// Looks, and starts the thread that writes to stderr.
+    pub fn open(color: ColorWhen, quiet: bool) -> Terminal {
+        let stderr = std::io::stderr().is_terminal();
+        let stdout = std::io::stdout().is_terminal();
+        Terminal {
+            messages: Messages::start(color.on(stderr), quiet),
+            stderr_draws: stderr && is_able(),
+            style: Style { color: color.on(stdout), width: if stdout { columns() } else { Style::default().width } },
+        }
+    }
+}
+
+fn is_able() -> bool {
+    env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Columns of the terminal, as far as anybody says.
+fn columns() -> usize {
+    terminal_size::terminal_size().map_or(Style::default().width, |(width, _)| usize::from(width.0))
+}

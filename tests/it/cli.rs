@@ -1,0 +1,404 @@
+//! The program as its users meet it: exit codes, streams, run folders, signals, full disks, no terminal.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::run::{Ran, Scratch};
+
+/// Two sessions, four turns, a second of run time.
+const TRACE: &str = r#"{"format":"pdreplay-trace","version":1,"block_size":64}
+{"session_id":"a","turn_id":1,"timestamp":0.0,"input_length":640,"output_length":20,"hash_ids":[1,2,3,4,5,6,7,8,9,10]}
+{"session_id":"b","turn_id":1,"timestamp":0.5,"input_length":640,"output_length":20,"hash_ids":[1,2,3,4,5,6,7,8,9,30]}
+{"session_id":"a","turn_id":2,"timestamp":8.0,"input_length":768,"output_length":20,"hash_ids":[1,2,3,4,5,6,7,8,9,10,11,12]}
+{"session_id":"b","turn_id":2,"timestamp":9.0,"input_length":768,"output_length":20,"hash_ids":[1,2,3,4,5,6,7,8,9,30,31,32]}
+"#;
+
+fn with_trace() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.write("trace.jsonl", TRACE);
+    scratch
+}
+
+fn replay(scratch: &Scratch, more: &[&str]) -> Ran {
+    scratch.run(&[&["replay", "trace.jsonl"], more].concat())
+}
+
+/// A run long enough to be interrupted: it ends by itself only after many seconds.
+fn long_run(scratch: &Scratch, more: &[&str]) -> Child {
+    let trace = scratch.join("long.jsonl");
+    if !trace.exists() {
+        let made = ["trace", "generate", "--sessions", "2000", "-o", "long.jsonl", "-q"];
+        scratch.run(&made).code(0);
+    }
+    let args = [&["replay", "long.jsonl", "--name", "long"], more].concat();
+    let child = scratch.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    let records = scratch.join("outputs/long/requests.jsonl");
+    while fs::metadata(&records).map_or(0, |found| found.len()) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(120), "no record was written");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn records(scratch: &Scratch, folder: &str) -> Vec<Value> {
+    let text = scratch.read(&format!("{folder}/requests.jsonl"));
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+#[test]
+fn a_run_leaves_a_whole_folder_and_prints_its_summary() {
+    let scratch = with_trace();
+    let ran = replay(&scratch, &["--name", "one"]).code(0);
+    assert!(ran.stdout.contains("4 requests, 2 sessions") && ran.stdout.contains("run valid"), "{}", ran.stdout);
+    let mut names: Vec<String> = fs::read_dir(scratch.join("outputs/one"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let wanted = [
+        "events.jsonl",
+        "requests.jsonl",
+        "requests.parquet",
+        "run.json",
+        "sessions.jsonl",
+        "summary.json",
+        "workers.jsonl",
+    ];
+    assert_eq!(names, wanted);
+    let run = scratch.json("outputs/one/run.json");
+    assert_eq!((run["state"].as_str(), run["exit_code"].as_u64()), (Some("completed"), Some(0)));
+    assert_eq!(run["trace"]["sha256"].as_str().map(str::len), Some(64));
+    assert_eq!(run["scenario"]["admission"]["cap_max"], 4);
+    assert_eq!(records(&scratch, "outputs/one").len(), 4);
+    assert_eq!(scratch.json("outputs/one/summary.json")["completed"], 4);
+}
+
+#[test]
+fn json_on_stdout_is_the_summary_and_nothing_else() {
+    let scratch = with_trace();
+    let ran = replay(&scratch, &["--json", "--name", "one"]).code(0);
+    let printed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(printed, scratch.json("outputs/one/summary.json"));
+    let again = scratch.run(&["report", "outputs/one", "--json"]).code(0);
+    assert_eq!(again.stdout, ran.stdout);
+}
+
+#[test]
+fn the_same_run_twice_gives_the_same_bytes() {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "one"]).code(0);
+    replay(&scratch, &["--name", "two"]).code(0);
+    for file in
+        ["requests.jsonl", "events.jsonl", "sessions.jsonl", "workers.jsonl", "summary.json", "requests.parquet"]
+    {
+        let bytes = |run: &str| fs::read(scratch.join(&format!("outputs/{run}/{file}"))).unwrap();
+        assert!(bytes("one") == bytes("two"), "{file} differs");
+    }
+}
+
+#[test]
+fn replicas_give_the_same_bytes_on_one_thread_and_on_many() {
+    let scratch = with_trace();
+    let one = replay(&scratch, &["--replicas", "3", "--jobs", "1", "--name", "one", "--json"]).code(0);
+    let many = replay(&scratch, &["--replicas", "3", "--jobs", "3", "--name", "many", "--json"]).code(0);
+    assert_eq!(one.stdout, many.stdout);
+    for file in ["r01/requests.jsonl", "r02/summary.json", "r03/requests.jsonl"] {
+        assert!(
+            scratch.read(&format!("outputs/one/{file}")) == scratch.read(&format!("outputs/many/{file}")),
+            "{file}"
+        );
+    }
+    assert_ne!(scratch.read("outputs/one/r01/requests.jsonl"), scratch.read("outputs/one/r02/requests.jsonl"));
+    let bands: Value = serde_json::from_str(&one.stdout).unwrap();
+    assert_eq!((bands["replicas"][2]["seed"].as_u64(), bands["bands"][0]["n"].as_u64()), (Some(44), Some(3)));
+    assert!(scratch.run(&["report", "outputs/one"]).code(0).stdout.contains("p99_e2e_ms"));
+}
+
+#[test]
+fn bad_usage_and_bad_input_leave_no_folder() {
+    let scratch = with_trace();
+    scratch.write(
+        "bad.jsonl",
+        "{\"session_id\":\"a\",\"turn_id\":1,\"timestamp\":\"x\",\"input_length\":1,\"output_length\":1}\n",
+    );
+    scratch.write("empty.jsonl", "");
+    scratch.run(&["replay", "bad.jsonl"]).refused(&["bad.jsonl:1", "timestamp"]);
+    scratch.run(&["replay", "empty.jsonl"]).refused(&["empty.jsonl"]);
+    scratch.run(&["replay", "missing.jsonl"]).refused(&["missing.jsonl"]);
+    scratch.run(&["replay", "."]).refused(&["."]);
+    replay(&scratch, &["--set", "admission.cap_maxx=3"]).refused(&["cap_maxx", "cap_max"]);
+    replay(&scratch, &["--time-scale", "0"]).refused(&["time-scale"]);
+    replay(&scratch, &["--time-scale", "fast"]).refused(&["fast"]);
+    replay(&scratch, &["-s", "v3-1p7dd"]).refused(&["v3-1p7d"]);
+    replay(&scratch, &["--polcy", "sticky"]).refused(&["--polcy", "--policy"]);
+    replay(&scratch, &["--name", "../x"]).refused(&["../x"]);
+    assert!(!scratch.join("outputs").exists());
+}
+
+#[test]
+fn percentiles_are_percentages() {
+    let scratch = with_trace();
+    for list in ["101", "-1", "abc", ""] {
+        let refused = replay(&scratch, &["--percentiles", list]).refused(&[]);
+        assert!(refused.stderr.contains("0 to 100"), "{list}: {}", refused.stderr);
+    }
+    replay(&scratch, &["--name", "one"]).code(0);
+    let report = scratch.run(&["report", "outputs/one", "--percentiles", "0.5, 50 ,50", "--json"]).code(0);
+    assert!(report.stderr.contains("did you mean 50?"), "{}", report.stderr);
+    let summary: Value = serde_json::from_str(&report.stdout).unwrap();
+    assert!(summary["p0.5_ttft_ms"].is_number() && summary["p50_ttft_ms"].is_number());
+}
+
+#[test]
+fn a_conflict_is_refused_unless_it_is_wanted() {
+    let scratch = with_trace();
+    replay(&scratch, &["--policy", "default"]).refused(&["default", "hint: --allow-conflict"]);
+    let preflight = scratch.run(&["preflight", "trace.jsonl", "--policy", "default"]).code(1);
+    assert!(preflight.stdout.contains("--allow-conflict"));
+    let ran = replay(&scratch, &["--policy", "default", "--allow-conflict", "--name", "v2"]);
+    assert!(matches!(ran.code, Some(0 | 1)) && scratch.join("outputs/v2/summary.json").exists(), "{ran:#?}");
+}
+
+#[test]
+fn a_run_that_breaks_its_budget_exits_with_1() {
+    let scratch = with_trace();
+    scratch.write("refuse.toml", "[[fault]]\nkind = \"error-response\"\nworker = \"D0\"\nstatus = 500\n");
+    let ran = replay(&scratch, &["-s", "refuse.toml", "--set", "cluster.decode=1", "--name", "bad"]).code(1);
+    assert!(ran.stdout.contains("withheld"), "{}", ran.stdout);
+    assert_eq!(scratch.json("outputs/bad/run.json")["exit_code"], 1);
+}
+
+#[test]
+fn a_folder_that_exists_is_kept_and_overwrite_is_careful() {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "one"]).code(0);
+    let before = scratch.read("outputs/one/run.json");
+    replay(&scratch, &["--name", "one"]).refused(&["one exists", "--name", "--overwrite"]);
+    assert_eq!(scratch.read("outputs/one/run.json"), before);
+    scratch.write("outputs/one/notes.txt", "mine");
+    replay(&scratch, &["--name", "one", "--overwrite"]).refused(&["notes.txt"]);
+    assert_eq!(scratch.read("outputs/one/run.json"), before);
+    fs::remove_file(scratch.join("outputs/one/notes.txt")).unwrap();
+    replay(&scratch, &["--name", "one", "--overwrite", "--replicas", "3"]).code(0);
+    replay(&scratch, &["--name", "one", "--overwrite"]).code(0);
+    assert!(!scratch.join("outputs/one/r01").exists() && scratch.join("outputs/one/requests.jsonl").exists());
+}
+
+#[test]
+fn two_runs_at_once_with_one_name_do_not_mix() {
+    let scratch = with_trace();
+    let start =
+        || scratch.command(&["replay", "trace.jsonl", "--name", "one", "-q"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut children = [start(), start(), start(), start()];
+    let codes: Vec<Option<i32>> = children.iter_mut().map(|child| child.wait().unwrap().code()).collect();
+    assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
+    assert_eq!(codes.iter().filter(|code| **code == Some(2)).count(), 3, "{codes:?}");
+    assert_eq!(records(&scratch, "outputs/one").len(), 4);
+}
+
+#[test]
+fn default_names_never_collide() {
+    let scratch = with_trace();
+    (0..3).for_each(|_| drop(replay(&scratch, &["-q"]).code(0)));
+    assert_eq!(fs::read_dir(scratch.join("outputs")).unwrap().count(), 3);
+}
+
+#[test]
+fn an_interrupted_run_keeps_its_results() {
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let scratch = Scratch::new();
+        let child = long_run(&scratch, &[]);
+        signal(&child, name);
+        let began = Instant::now();
+        let ran = Ran::of(child.wait_with_output().unwrap()).code(code);
+        assert!(began.elapsed() < Duration::from_secs(30), "took {:?}", began.elapsed());
+        assert!(ran.stdout.contains("interrupted"), "{}", ran.stdout);
+        let summary = scratch.json("outputs/long/summary.json");
+        assert_eq!(summary["integrity"]["state"], "interrupted");
+        assert_eq!(scratch.json("outputs/long/run.json")["state"], "interrupted");
+        let records = records(&scratch, "outputs/long");
+        assert_eq!(summary["integrity"]["planned"].as_u64(), Some(records.len() as u64));
+        assert!(records.iter().any(|record| record["outcome"] == "ok"));
+        assert!(records.iter().any(|record| record["outcome"] == "skipped"));
+    }
+}
+
+#[test]
+fn a_killed_run_can_be_reported() {
+    let scratch = Scratch::new();
+    let mut child = long_run(&scratch, &["-q"]);
+    let under_way = scratch.run(&["report", "outputs/long"]).code(0);
+    assert!(under_way.stderr.contains("still under way"), "{}", under_way.stderr);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!scratch.join("outputs/long/summary.json").exists());
+    let file = scratch.join("outputs/long/requests.jsonl");
+    let text = fs::read(&file).unwrap();
+    fs::write(&file, &text[..text.len() - 20]).unwrap();
+    let report = scratch.run(&["report", "outputs/long/requests.jsonl"]).code(0);
+    assert!(report.stderr.contains("was killed") && report.stderr.contains("cut off"), "{}", report.stderr);
+    assert!(report.stdout.contains("outcome"));
+}
+
+#[test]
+fn report_refuses_what_is_no_run_and_what_is_newer() {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "one"]).code(0);
+    scratch.run(&["report", "nowhere"]).refused(&["nowhere"]);
+    scratch.run(&["report", "."]).refused(&["run.json"]);
+    let newer = scratch.read("outputs/one/run.json").replace("\"schema_version\": 1", "\"schema_version\": 9");
+    fs::write(scratch.join("outputs/one/run.json"), newer).unwrap();
+    scratch.run(&["report", "outputs/one"]).refused(&["schema_version is 9"]);
+}
+
+#[test]
+fn every_table_comes_in_every_format() {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "one"]).code(0);
+    for table in ["--modes", "--sessions", "--workers", "--transfers", "--events"] {
+        for format in ["table", "json", "csv", "markdown"] {
+            let ran = scratch.run(&["report", "outputs/one", table, "--format", format]).code(0);
+            assert!(!ran.stdout.is_empty() && ran.stderr.is_empty(), "{table} {format}: {ran:?}");
+            if format == "json" {
+                assert!(serde_json::from_str::<Value>(&ran.stdout).unwrap().is_array(), "{table}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_run() {
+    let scratch = Scratch::new();
+    let made = ["trace", "generate", "--sessions", "20", "-o", "trace.jsonl", "-q"];
+    scratch.run(&made).code(0);
+    // A limit on file size is met as an error of the write once the signal for it is ignored, as on a full disk.
+    let script = "trap '' XFSZ; ulimit -f 64; exec \"$0\" replay trace.jsonl --name full -q";
+    let output = Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_pdreplay")])
+        .current_dir(scratch.path())
+        .output()
+        .unwrap();
+    let ran = Ran::of(output).code(1);
+    assert!(ran.stderr.starts_with("error: cannot write outputs/full/"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: ") && ran.stdout.is_empty(), "{ran:?}");
+    assert!(!scratch.join("outputs/full/summary.json").exists());
+    let run = scratch.json("outputs/full/run.json");
+    assert_eq!(run["state"], "failed");
+    assert!(
+        run["failure"].as_str().unwrap().contains("requests.jsonl")
+            || run["failure"].as_str().unwrap().contains("parquet")
+    );
+}
+
+#[test]
+fn a_full_stdout_is_an_error_and_a_closed_one_is_not() {
+    let scratch = with_trace();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = Ran::of(scratch.command(&["trace", "inspect", "trace.jsonl"]).stdout(full).output().unwrap()).code(1);
+    assert!(ran.stderr.contains("standard output") && ran.stderr.contains("space"), "{}", ran.stderr);
+    let mut child = scratch
+        .command(&["trace", "generate", "--sessions", "20"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0; 64]).unwrap();
+    drop(out);
+    let ran = Ran::of(child.wait_with_output().unwrap()).code(0);
+    assert!(!ran.stderr.contains("panic") && !ran.stderr.contains("error"), "{}", ran.stderr);
+}
+
+#[test]
+fn an_output_directory_that_cannot_be_made_is_told_before_the_run() {
+    let scratch = with_trace();
+    scratch.write("file", "");
+    replay(&scratch, &["--output-dir", "file/outputs"]).refused(&["file/outputs", "--output-dir"]);
+    if fs::create_dir("/proc/pdreplay").is_err() {
+        replay(&scratch, &["--output-dir", "/proc/pdreplay"]).refused(&["/proc/pdreplay"]);
+    }
+}
+
+#[test]
+fn without_a_terminal_progress_is_a_few_plain_lines() {
+    let scratch = with_trace();
+    let ran = replay(&scratch, &["--name", "one"]).code(0);
+    assert!(!ran.stderr.contains(['\r', '\x1b']) && ran.stderr.len() < 4096, "{}", ran.stderr);
+    assert!(ran.stderr.contains("4 requests"), "{}", ran.stderr);
+    let quiet = replay(&scratch, &["--name", "two", "--quiet"]).code(0);
+    assert_eq!(quiet.stderr, "");
+    let colored = replay(&scratch, &["--name", "one", "--color", "always"]).code(2);
+    assert!(colored.stderr.contains("\x1b[1;31merror:"), "{}", colored.stderr);
+    let plain = scratch.command(&["replay", "trace.jsonl", "--name", "one"]).env("NO_COLOR", "1").output().unwrap();
+    assert!(!Ran::of(plain).code(2).stderr.contains('\x1b'));
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_nothing_up() {
+    let scratch = with_trace();
+    // The pipe is full before the run begins, and nobody reads it until the end.
+    let script =
+        "mkfifo pipe; exec 8<>pipe; head -c 65536 /dev/zero >&8; exec \"$0\" replay trace.jsonl --name one 2>pipe";
+    let began = Instant::now();
+    let output = Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_pdreplay")])
+        .current_dir(scratch.path())
+        .output()
+        .unwrap();
+    Ran::of(output).code(0);
+    assert!(began.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn traces_go_round_through_files_and_stdout() {
+    let scratch = with_trace();
+    for file in ["a.jsonl", "b.jsonl.gz", "c.jsonl.zst"] {
+        scratch.run(&["trace", "convert", "trace.jsonl", "-o", file, "-q"]).code(0);
+        let again = scratch.run(&["trace", "convert", file]).code(0);
+        assert_eq!(again.stdout, scratch.read("a.jsonl"), "{file}");
+    }
+    scratch.run(&["trace", "convert", "trace.jsonl", "-o", "a.jsonl"]).refused(&["a.jsonl exists", "--overwrite"]);
+    let slice = scratch.run(&["trace", "slice", "trace.jsonl", "--sessions", "b", "--last-turn", "1"]).code(0);
+    assert_eq!(slice.stdout.lines().count(), 2);
+    scratch.run(&["trace", "slice", "trace.jsonl", "--sessions", "zzz"]).refused(&["zzz"]);
+    scratch.run(&["trace", "slice", "trace.jsonl", "--from", "-3"]).refused(&["seconds"]);
+    let valid = scratch.run(&["trace", "validate", "trace.jsonl"]).code(0);
+    assert!(valid.stdout.contains("valid; 4 requests in 2 sessions"), "{}", valid.stdout);
+    let sessions = scratch.run(&["trace", "inspect", "trace.jsonl", "--sessions", "--format", "csv"]).code(0);
+    assert_eq!(sessions.stdout.lines().count(), 3);
+}
+
+#[test]
+fn help_version_man_and_completions_print_to_stdout() {
+    let scratch = Scratch::new();
+    for args in [&["--help"][..], &["replay", "--help"], &["trace", "slice", "-h"], &["--version"], &["man"]] {
+        let ran = scratch.run(args).code(0);
+        assert!(!ran.stdout.is_empty() && ran.stderr.is_empty(), "{args:?}");
+    }
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(scratch.run(&["completions", shell]).code(0).stdout.contains("pdreplay"), "{shell}");
+    }
+    assert!(scratch.run(&["man"]).code(0).stdout.contains("\\-\\-time\\-scale"));
+    scratch.run(&[]).code(2);
+}
+
+#[test]
+fn a_shown_scenario_loads_to_itself() {
+    let scratch = Scratch::new();
+    let shown = scratch.run(&["scenario", "show", "-s", "v3-1p7d", "--time-scale", "inf"]).code(0);
+    scratch.write("shown.toml", &shown.stdout);
+    let again = scratch.run(&["scenario", "show", "-s", "shown.toml"]).code(0);
+    assert_eq!(again.stdout, shown.stdout);
+    let listed = scratch.run(&["scenario", "list"]).code(0);
+    assert!(listed.stdout.starts_with("default") && listed.stdout.lines().count() > 10, "{}", listed.stdout);
+}

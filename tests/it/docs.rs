@@ -1,0 +1,59 @@
+//! The commands in README.md and docs/ run as they are written.
+//!
+//! Every line of a `sh` block that begins with `pdreplay` is run by a shell, in a directory that has the
+//! repository's scenarios and traces; the blocks of one document share it. A line must exit with 0, or with the code
+//! its comment names (`# exit 1`). Lines of `cargo` are run by `.ci/run`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::run::{Ran, Scratch, root};
+
+#[test]
+fn commands_in_the_documents_run() {
+    let mut documents = vec![root().join("README.md")];
+    documents.extend(fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    documents.sort();
+    let mut count = 0;
+    for document in documents.iter().filter(|path| path.extension().is_some_and(|ext| ext == "md")) {
+        let commands = commands_of(&fs::read_to_string(document).unwrap());
+        count += commands.len();
+        run_all(document, &commands);
+    }
+    assert!(count >= 5, "only {count} commands were found");
+}
+
+fn commands_of(text: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut in_block = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            in_block = line == "```sh";
+        } else if in_block && line.starts_with("pdreplay ") {
+            commands.push(line.to_owned());
+        }
+    }
+    commands
+}
+
+fn run_all(document: &Path, commands: &[String]) {
+    let scratch = Scratch::new();
+    for shared in ["scenarios", "traces"] {
+        std::os::unix::fs::symlink(root().join(shared), scratch.join(shared)).unwrap();
+    }
+    let bin = Path::new(env!("CARGO_BIN_EXE_pdreplay")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    for command in commands {
+        let wanted = command.split_once("# exit ").map_or(0, |(_, code)| code.trim().parse().unwrap());
+        let shell = Command::new("bash")
+            .args(["-c", &format!("set -o pipefail\n{command}")])
+            .current_dir(scratch.path())
+            .env("PATH", &path)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let ran = Ran::of(shell);
+        assert_eq!(ran.code, Some(wanted), "{}: {command}\n{ran:#?}", document.display());
+    }
+}

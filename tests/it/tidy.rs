@@ -1,0 +1,322 @@
+//! Structure, held by a test: who may use whom, which crate may be named where, how large a file may grow.
+//!
+//! The tables below are the walls of this package (docs/architecture.md explains them). A change that needs another
+//! edge changes the table and the document together. Code inside `#[cfg(test)]` is free.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pdreplay::record::{ExecutionMode, LedgerKind, ModeReason, Outcome};
+
+use crate::run::root;
+
+/// Module, modules it may use. Reading order; nothing may use a later one except where it says so here.
+const EDGES: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("kv", &["base"]),
+    ("protocol", &["base", "kv"]),
+    ("record", &["base"]),
+    ("trace", &["base", "kv"]),
+    ("policies", &["base", "kv", "protocol", "record", "trace"]),
+    ("sessions", &["base", "kv", "protocol", "record", "trace"]),
+    ("admission", &["base", "protocol", "record", "sessions", "trace"]),
+    ("engine", &["base", "kv", "protocol", "record"]),
+    ("cluster", &["base", "kv", "protocol", "record", "engine"]),
+    ("replay", &["base", "kv", "protocol", "record", "trace", "policies", "sessions", "admission"]),
+    ("scenario", &["base", "trace", "policies", "admission", "engine", "cluster", "replay"]),
+    ("sim", &["base", "protocol", "record", "trace", "policies", "engine", "scenario", "replay", "cluster"]),
+    ("results", &["base", "protocol", "record"]),
+    (
+        "cli",
+        &[
+            "base",
+            "kv",
+            "protocol",
+            "record",
+            "trace",
+            "policies",
+            "sessions",
+            "admission",
+            "engine",
+            "cluster",
+            "replay",
+            "scenario",
+            "sim",
+            "results",
+        ],
+    ),
+];
+
+/// Dependency, modules (or single files) that may name it.
+const CRATES: &[(&str, &[&str])] = &[
+    ("clap", &["cli"]),
+    ("clap_complete", &["cli"]),
+    ("clap_mangen", &["cli"]),
+    ("indicatif", &["cli"]),
+    ("signal_hook", &["cli"]),
+    ("jiff", &["cli"]),
+    ("terminal_size", &["cli"]),
+    ("serde_json", &["trace", "record", "results", "scenario", "cli"]),
+    ("toml", &["scenario"]),
+    ("strsim", &["scenario"]),
+    ("hdrhistogram", &["results"]),
+    ("comfy_table", &["results", "cli"]),
+    ("polars_core", &["results/frame.rs"]),
+    ("polars_io", &["results/frame.rs"]),
+    ("memchr", &["trace"]),
+    ("flate2", &["trace", "cli/trace/target.rs"]),
+    ("zstd", &["trace", "cli/trace/target.rs"]),
+    ("sha2", &["trace", "cli"]),
+    ("rand_chacha", &["base"]),
+    ("thiserror", ANYWHERE),
+    ("serde", ANYWHERE),
+    ("schemars", ANYWHERE),
+];
+const ANYWHERE: &[&str] = &[""];
+
+/// Modules that are told everything: no clock, file, socket, thread, environment.
+const CORE: &[&str] =
+    &["base", "kv", "protocol", "record", "policies", "sessions", "admission", "engine", "cluster", "replay", "sim"];
+const NOT_IN_CORE: &[&str] =
+    &["std::fs", "std::net", "std::thread", "std::env", "std::process", "Instant", "SystemTime"];
+
+const WANTED_FILE_LINES: usize = 400;
+const MOST_FILE_LINES: usize = 600;
+const MOST_FUNCTION_LINES: usize = 70;
+
+struct Source {
+    /// Path from the repository's root.
+    path: String,
+    /// Module of `src/`; empty elsewhere.
+    module: String,
+    text: String,
+}
+
+impl Source {
+    /// Path below `src/`.
+    fn inner(&self) -> &str {
+        self.path.strip_prefix("src/").unwrap_or(&self.path)
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.starts_with("tests/") || self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+    }
+
+    /// Lines of code outside tests, comments cut off, with their numbers.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let own = if self.is_test() { "" } else { self.text.split("#[cfg(test)]").next().unwrap_or_default() };
+        own.lines().enumerate().map(|(ix, line)| (ix + 1, line.split("//").next().unwrap_or_default()))
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let mut found = Vec::new();
+    for folder in ["src", "tests", "benches"] {
+        for path in files_below(&root().join(folder)) {
+            if path.extension().is_some_and(|ext| ext == "rs") {
+                let relative = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+                let first = relative.strip_prefix("src/").and_then(|inner| inner.split('/').next()).unwrap_or_default();
+                let module = first.trim_end_matches(".rs").to_owned();
+                found.push(Source { path: relative, module, text: fs::read_to_string(&path).unwrap() });
+            }
+        }
+    }
+    assert!(found.len() > 20, "the sources were not found");
+    found
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let Ok(entries) = fs::read_dir(folder) else { return files };
+    for entry in entries.map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() { files.extend(files_below(&path)) } else { files.push(path) }
+    }
+    files.sort();
+    files
+}
+
+/// Names that follow `prefix` in a line of code.
+fn names_after<'a>(line: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(prefix).map(move |(at, _)| {
+        let rest = &line[at + prefix.len()..];
+        rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()
+    })
+}
+
+/// Whether `line` uses the path `krate::…`.
+fn names_crate(line: &str, krate: &str) -> bool {
+    let path = format!("{krate}::");
+    line.match_indices(&path).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        before.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_' && c != ':')
+    })
+}
+
+#[track_caller]
+fn none(what: &str, found: Vec<String>) {
+    assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
+}
+
+#[test]
+fn modules_use_only_the_modules_before_them() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| source.path.contains('/') && !source.is_test()) {
+        if matches!(source.path.as_str(), "src/lib.rs" | "src/main.rs") {
+            continue;
+        }
+        let Some((_, allowed)) = EDGES.iter().find(|(module, _)| *module == source.module) else {
+            wrong.push(format!("{}: module `{}` is not in the table", source.path, source.module));
+            continue;
+        };
+        for (line, code) in source.code() {
+            for used in names_after(code, "crate::") {
+                let is_module = EDGES.iter().any(|(module, _)| *module == used);
+                if is_module && used != source.module && !allowed.contains(&used) {
+                    wrong.push(format!("{}:{line}: `{}` uses `{used}`", source.path, source.module));
+                }
+            }
+        }
+    }
+    none("edges that are not in the table", wrong);
+}
+
+#[test]
+fn every_crate_stays_behind_its_wall() {
+    let mut wrong = Vec::new();
+    let sources = sources();
+    for name in dependencies() {
+        let Some((_, allowed)) = CRATES.iter().find(|(krate, _)| *krate == name) else {
+            wrong.push(format!("Cargo.toml: `{name}` is not in the table"));
+            continue;
+        };
+        for source in sources.iter().filter(|source| !source.is_test()) {
+            let at_home =
+                allowed.iter().any(|home| source.module == *home || source.inner() == *home || home.is_empty());
+            if at_home {
+                continue;
+            }
+            let used = source.code().filter(|(_, code)| names_crate(code, &name));
+            wrong.extend(used.map(|(line, _)| format!("{}:{line}: names `{name}`", source.path)));
+        }
+    }
+    none("crates named outside their walls", wrong);
+}
+
+fn dependencies() -> BTreeSet<String> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let section = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+    let names = section.lines().filter_map(|line| line.split_once(" = "));
+    let names: BTreeSet<String> = names.map(|(name, _)| name.trim().replace('-', "_")).collect();
+    assert!(names.contains("serde"), "the dependencies were not found");
+    names
+}
+
+#[test]
+fn the_core_has_no_clock_file_thread_or_environment() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| CORE.contains(&source.module.as_str())) {
+        for (line, code) in source.code() {
+            let named = NOT_IN_CORE.iter().filter(|banned| code.contains(*banned));
+            wrong.extend(named.map(|banned| format!("{}:{line}: {banned}", source.path)));
+        }
+    }
+    none("the core is told everything", wrong);
+}
+
+#[test]
+fn files_and_functions_stay_small() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let lines = source.text.lines().count();
+        if lines > MOST_FILE_LINES {
+            wrong.push(format!("{}: {lines} lines", source.path));
+        } else if lines > WANTED_FILE_LINES {
+            println!("warning: {} has {lines} lines, more than {WANTED_FILE_LINES}", source.path);
+        }
+        wrong.extend(long_functions(&source));
+    }
+    none(&format!("over {MOST_FILE_LINES} lines a file or {MOST_FUNCTION_LINES} a function"), wrong);
+}
+
+/// Relies on rustfmt: a function ends at the first `}` as far in as its `fn`.
+fn long_functions(source: &Source) -> Vec<String> {
+    let lines: Vec<&str> = source.text.lines().collect();
+    let mut long = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let depth = line.len() - line.trim_start().len();
+        let is_function = line.trim_start().split('(').next().unwrap_or_default().split(' ').any(|word| word == "fn");
+        if !is_function || !line.trim_end().ends_with('{') || line.trim_start().starts_with("//") {
+            continue;
+        }
+        let end = format!("{}}}", &line[..depth]);
+        let Some(body) = lines[start..].iter().position(|line| *line == end) else { continue };
+        let code = lines[start..start + body].iter().filter(|line| {
+            let line = line.trim_start();
+            !line.is_empty() && !line.starts_with("//")
+        });
+        let count = code.count() - 1;
+        if count > MOST_FUNCTION_LINES {
+            long.push(format!("{}:{}: {count} lines", source.path, start + 1));
+        }
+    }
+    long
+}
+
+#[test]
+fn every_file_opens_with_its_duty() {
+    let silent = sources().into_iter().filter(|source| !source.text.starts_with("//! "));
+    none("no `//!` header", silent.map(|source| source.path).collect());
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let banned = [concat!("to", "do!("), concat!("un", "implemented!("), concat!("db", "g!("), concat!("#[", "ignore")];
+    let mut wrong = Vec::new();
+    for source in sources() {
+        for (ix, line) in source.text.lines().enumerate() {
+            let found = banned.iter().filter(|word| line.contains(*word));
+            wrong.extend(found.map(|word| format!("{}:{}: {word}", source.path, ix + 1)));
+        }
+    }
+    none("unfinished", wrong);
+}
+
+#[test]
+fn no_path_of_one_machine_is_written_down() {
+    let banned = [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
+    let mut wrong = Vec::new();
+    let folders = ["src", "tests", "benches", "docs", "scripts", "scenarios", "traces", "notebooks", ".ci"];
+    let files = folders.iter().flat_map(|folder| files_below(&root().join(folder)));
+    for path in files.chain([root().join("README.md"), root().join("Cargo.toml")]) {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        for (ix, line) in text.lines().enumerate().filter(|(_, line)| banned.iter().any(|word| line.contains(word))) {
+            wrong.push(format!("{}:{}: {}", path.display(), ix + 1, line.trim()));
+        }
+    }
+    none("paths of one machine", wrong);
+}
+
+#[test]
+fn every_scenario_file_parses() {
+    let files: Vec<PathBuf> =
+        fs::read_dir(root().join("scenarios")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let scenarios: Vec<&PathBuf> =
+        files.iter().filter(|path| path.extension().is_some_and(|ext| ext == "toml")).collect();
+    assert!(!scenarios.is_empty());
+    let refused = scenarios.iter().filter_map(|path| pdreplay::scenario::load(path.to_str(), &[]).err());
+    none("refused", refused.map(|error| error.to_string()).collect());
+}
+
+#[test]
+fn every_label_is_in_the_format_description() {
+    let formats = fs::read_to_string(root().join("docs/formats.md")).unwrap();
+    let modes = ExecutionMode::ALL.iter().map(|mode| mode.as_str());
+    let reasons = ModeReason::ALL.iter().map(|reason| reason.as_str());
+    let outcomes = Outcome::ALL.iter().map(|outcome| outcome.as_str());
+    let kinds = LedgerKind::ALL.iter().map(|kind| kind.as_str());
+    let labels = modes.chain(reasons).chain(outcomes).chain(kinds);
+    let missing = labels.filter(|label| !formats.contains(&format!("`{label}`")));
+    none("labels that docs/formats.md does not name", missing.map(String::from).collect());
+}
