@@ -18,5 +18,6 @@ mod run;
 mod scenario;
 mod sim;
 mod tidy;
+mod tools;
 mod trace_cases;
 mod trace_sample;
