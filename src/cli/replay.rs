@@ -114,6 +114,7 @@ fn claim(args: &ReplayArgs, inputs: &Inputs) -> Result<RunFolder, Failure> {
 fn print(finished: &Finished, folder: &RunFolder, args: &ReplayArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = folder.path().display();
     let files = format!("{path}/  (summary.json, requests.parquet; pdreplay report {path} --sessions)");
+    terminal.messages.settle();
     let extras = Extras { wall_s: Some(finished.wall_seconds), files: Some(files) };
     stdout::print(&args.output.summary(&finished.summary, &extras, terminal.style))
 }

@@ -82,6 +82,7 @@ pub fn run(job: &Job, folder: &RunFolder, count: u32, jobs: Option<u32>) -> Resu
 
 /// Prints the bands; the exit code is the worst of the replicas'.
 pub fn print(replicas: &Replicas, folder: &RunFolder, format: Format, terminal: &Terminal) -> Result<Exit, Failure> {
+    terminal.messages.settle();
     stdout::print(&shown(replicas, format, terminal))?;
     terminal.messages.note(format!("{} replicas in {}/rNN/", replicas.replicas.len(), folder.path().display()));
     let of = |code: u8| replicas.replicas.iter().any(|replica| replica.exit_code == code);

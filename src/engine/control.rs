@@ -98,7 +98,7 @@ impl Worker {
             let refusal = match self.sessions.get(session) {
                 None => Some((
                     ErrorClass::SessionNotFound,
-                    format!("Invalid request: session id {} does not exist", session.0),
+                    format!("Invalid request: session id {} does not exist", cx.session_id(session)),
                 )),
                 Some(slot) if slot.busy.is_some() => {
                     Some((ErrorClass::SessionBusy, "Streaming session already has an active request.".to_owned()))

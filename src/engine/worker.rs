@@ -26,6 +26,15 @@ pub struct Cx<'a> {
     pub now: Time,
     /// Blocks of the trace.
     pub tree: &'a BlockTree,
+    /// Session ids as clients write them, for messages.
+    pub session_ids: &'a [&'a str],
+}
+
+impl Cx<'_> {
+    /// The id a client knows a session by.
+    pub(super) fn session_id(&self, session: SessionIx) -> String {
+        self.session_ids.get(session.ix()).map_or_else(|| session.0.to_string(), |id| (*id).to_owned())
+    }
 }
 
 /// What reaches a worker.

@@ -17,5 +17,6 @@ mod results;
 mod run;
 mod scenario;
 mod tidy;
+mod tools;
 mod trace_cases;
 mod trace_sample;
