@@ -61,7 +61,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ("toml", &["scenario"]),
     ("strsim", &["scenario"]),
     ("hdrhistogram", &["results"]),
-    ("comfy_table", &["results", "cli"]),
     ("polars_core", &["results/frame.rs"]),
     ("polars_io", &["results/frame.rs"]),
     ("memchr", &["trace"]),
