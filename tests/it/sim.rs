@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use pdreplay::protocol::TokenRun;
 use pdreplay::record::{LedgerEvent, LedgerKind, ModeReason, Outcome, RequestRecord};
 use pdreplay::scenario::{Scenario, load_text};
-use pdreplay::sim::{self, Observer, Progress, RunEnd, SimError};
+use pdreplay::sim::{self, Observer, Progress, RunEnd, RunStatus, SimError};
 use pdreplay::trace::{ReadOptions, Trace, read_bytes};
 
 /// Calls of the observer after which a run of a test counts as one that never ends.
@@ -80,18 +80,30 @@ pub fn play(trace: &Trace, scenario: &Scenario) -> Played {
 }
 
 pub fn try_play(trace: &Trace, scenario: &Scenario) -> Result<Played, SimError> {
-    let mut taker = Taker::default();
+    let played = watch(trace, scenario, PROGRESS_MAX)?;
+    assert!(played.end.status != RunStatus::Interrupted, "the run did not come to an end");
+    Ok(played)
+}
+
+/// Breaks a run off at the observer's `last` look.
+pub fn interrupt(trace: &Trace, scenario: &Scenario, last: u32) -> Played {
+    let played = watch(trace, scenario, last).unwrap_or_else(|error| panic!("{error}"));
+    laws::check(trace, scenario, &played);
+    played
+}
+
+fn watch(trace: &Trace, scenario: &Scenario, last: u32) -> Result<Played, SimError> {
+    let mut taker = Taker { records: Vec::new(), tokens: Vec::new(), ledger: Vec::new(), looks: 0, last };
     let end = sim::run(trace, scenario, "test", &mut taker)?;
-    assert!(taker.looks < PROGRESS_MAX, "the run did not come to an end");
     Ok(Played { records: taker.records, tokens: taker.tokens, ledger: taker.ledger, end })
 }
 
-#[derive(Default)]
 struct Taker {
     records: Vec<RequestRecord>,
     tokens: Vec<Vec<TokenRun>>,
     ledger: Vec<LedgerEvent>,
     looks: u32,
+    last: u32,
 }
 
 impl Observer for Taker {
@@ -108,7 +120,7 @@ impl Observer for Taker {
 
     fn progress(&mut self, _: &Progress) -> ControlFlow<()> {
         self.looks += 1;
-        if self.looks < PROGRESS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if self.looks < self.last { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Single failures, each contained: one turn, one stream, one open, one transfer, one prefill.
 
 use pdreplay::record::{LedgerKind, ModeReason, Outcome};
-use pdreplay::sim::SimError;
+use pdreplay::sim::{RunStatus, SimError};
 
-use super::{EXACT, arrivals, case, near, play, scenario, trace, try_play};
+use super::{EXACT, arrivals, case, conversations, interrupt, near, play, scenario, trace, try_play};
 
 const CASE_25: &str = "
 cluster.prefill = 1
@@ -168,4 +168,23 @@ fault = [{ kind = 'error-response', worker = 'P0', after_requests = 3, times = 4
         assert_eq!(record.e2e_ms, calm.of(&record.session_id, 0).e2e_ms, "{} is as fast as ever", record.session_id);
     }
     assert!(played.end.facts.workers.iter().all(|worker| worker.queue_peak <= 1 && worker.transfer_errors == 0));
+}
+
+#[test]
+fn a_run_broken_off_accounts_for_every_request() {
+    let trace = conversations(40, 0.01, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    for mechanism in ["dp", "pd", "kvc"] {
+        let scenario = scenario(&[&format!("cluster.colocated = 2\nreplay.mechanism = '{mechanism}'")]);
+        let whole = play(&trace, &scenario);
+        for last in [1, 2, 3] {
+            let cut = interrupt(&trace, &scenario, last);
+            assert_eq!(cut.end.status, RunStatus::Interrupted, "{mechanism} at look {last}");
+            let ended = cut.records.iter().filter(|record| record.outcome.is_ok()).count();
+            assert!(ended < 240 && cut.count(Outcome::Skipped) > 0, "{mechanism}: {ended} of 240 were already done");
+            assert_eq!(cut.records[..ended], whole.records[..ended], "{mechanism}: up to there it is the same run");
+            for record in cut.records.iter().filter(|record| record.outcome == Outcome::Skipped) {
+                assert_eq!((record.mode_reason, record.sent_ns), (ModeReason::RunStopped, None));
+            }
+        }
+    }
 }

@@ -23,6 +23,7 @@ pub fn check(trace: &Trace, scenario: &Scenario, played: &Played) {
     });
     turns_follow_each_other(trace, scenario, played);
     workers(scenario, played);
+    sessions(played);
     assert!(played.ledger.windows(2).all(|pair| pair[0].at_ns <= pair[1].at_ns), "the ledger is in order of time");
     assert!(played.records.windows(2).all(|pair| pair[0].ended_ns <= pair[1].ended_ns), "records are in order of ends");
 }
@@ -85,6 +86,13 @@ fn check_record(record: &RequestRecord) {
         Outcome::Skipped => assert!(unsent, "{record:#?}"),
         Outcome::Cancelled => {}
     }
+    let differs = record.decode_worker_intended.is_some()
+        && record.decode_worker_actual.is_some()
+        && record.decode_worker_intended != record.decode_worker_actual;
+    assert_eq!(record.route_mismatch, differs, "{record:#?}");
+    if matches!(record.execution_mode, ExecutionMode::KvcacheDirectToDSession | ExecutionMode::DpColocated) {
+        assert!(record.prefill_worker.is_none() && record.kv_transfer_ms.is_none(), "nothing moves: {record:#?}");
+    }
     assert!(record.output_tokens <= record.expected_output_tokens, "{record:#?}");
     assert!(record.cached_tokens.unwrap_or(0) <= record.input_tokens, "{record:#?}");
     assert!(record.append_tokens <= record.input_tokens, "{record:#?}");
@@ -117,7 +125,19 @@ fn workers(scenario: &Scenario, played: &Played) {
         }
         assert!(worker.usage_mean <= worker.usage_peak, "{worker:#?}");
     }
+    let made: u64 = played.end.facts.workers.iter().map(|worker| worker.output_tokens).sum();
+    let got: u64 = played.records.iter().filter(|r| r.outcome.is_ok()).map(|r| u64::from(r.output_tokens)).sum();
+    assert!(got <= made, "{got} tokens were received, {made} made");
     for pair in &played.end.facts.transfers {
         assert!(pair.errors <= pair.transfers, "{pair:#?}");
+    }
+}
+
+fn sessions(played: &Played) {
+    for session in &played.end.facts.sessions {
+        assert!(session.slot_hold_ns <= played.end.facts.duration_ns, "{session:#?}");
+        assert!(session.migrations < session.planned_turns.max(1), "{session:#?}");
+        assert!(session.seed_rejections <= session.seed_asks, "{session:#?}");
+        assert!(session.usage_when_asked.is_none_or(|usage| usage.is_finite() && usage >= 0.0), "{session:#?}");
     }
 }

@@ -59,3 +59,84 @@ fn sessions_live_through_pressure() {
 fn sessions_admitted_by_the_worker_live_through_pressure() {
     runs_to_the_end("kvc", "kv-aware", "admission.seed = 'worker'\nadmission.cap_max = 16\nreplay.concurrency = 32");
 }
+
+/// Something of every kind, in the middle of the run.
+const TROUBLE: &str = "
+cluster.discovery_delay_ms = 5000
+replay.stall_timeout_s = 20
+[[fault]]
+kind = 'kill'
+worker = 'D0'
+at_s = 60
+duration_s = 30
+[[fault]]
+kind = 'restart'
+worker = 'D1'
+at_s = 100
+[[fault]]
+kind = 'kill'
+worker = 'P1'
+at_s = 150
+duration_s = 20
+[[fault]]
+kind = 'leave'
+worker = 'D2'
+at_s = 200
+[[fault]]
+kind = 'join'
+worker = 'D5'
+at_s = 90
+[[fault]]
+kind = 'transfer-failure'
+worker = 'P0'
+to = 'D3'
+after_s = 1
+at_s = 50
+duration_s = 100
+[[fault]]
+kind = 'hang'
+worker = 'D4'
+after_tokens = 3
+at_s = 120
+times = 10
+[[fault]]
+kind = 'slow-worker'
+worker = 'D4'
+factor = 20
+at_s = 250
+duration_s = 50
+[[fault]]
+kind = 'slow-link'
+worker = 'P0'
+factor = 50
+at_s = 300
+duration_s = 20
+[[fault]]
+kind = 'admission-timeout'
+worker = 'D3'
+after_s = 5
+at_s = 330
+duration_s = 30
+[[fault]]
+kind = 'open-failure'
+worker = 'D4'
+at_s = 10
+duration_s = 30
+[[fault]]
+kind = 'error-response'
+worker = 'P0'
+status = 503
+at_s = 400
+times = 20
+[[fault]]
+kind = 'router-restart'
+at_s = 350";
+
+#[test]
+fn nobody_vanishes_in_trouble_under_pressure() {
+    for policy in ["sticky", "kv-aware"] {
+        let capacity = format!("policy.kv_aware.capacity_aware = true\n{TROUBLE}");
+        runs_to_the_end("kvc", policy, &capacity);
+    }
+    runs_to_the_end("pd", "default", TROUBLE);
+}

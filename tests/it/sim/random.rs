@@ -4,7 +4,7 @@ use pdreplay::admission::{AdmissionBy, AdmissionConfig, Footprint, SlotRelease};
 use pdreplay::base::Rng;
 use pdreplay::cluster::{ClusterConfig, FaultConfig, FaultKind, RouterPolicy};
 use pdreplay::engine::{EngineConfig, SessionTrim};
-use pdreplay::policies::PolicyName;
+use pdreplay::policies::{KvAwareConfig, PolicyConfig, PolicyName};
 use pdreplay::replay::{FirstTurn, Mechanism, OnTurnFailure, ReplayConfig, Schedule};
 use pdreplay::scenario::{Scenario, fault_fields, validate};
 use pdreplay::trace::Trace;
@@ -74,23 +74,34 @@ impl Dice {
     }
 
     fn scenario(&mut self, trace: &Trace, most: u64) -> Scenario {
-        let mut scenario = Scenario::default();
-        scenario.seed = self.0.u64() >> 1;
-        scenario.policy.name = self.pick(&PolicyName::ALL);
-        scenario.policy.kv_aware.capacity_aware = self.pick(&[false, true]);
-        scenario.policy.kv_aware.migrate_after_rejections = self.pick(&[0, 1, 3]);
-        scenario.policy.kv_aware.sticky_bonus = self.pick(&[0, 1, 50]);
-        scenario.policy.kv_aware.hard_cap = self.pick(&[0.1, 0.9]);
-        scenario.replay = self.replay();
-        scenario.cluster = self.cluster(scenario.replay.mechanism);
-        scenario.engine = self.engine(most);
-        scenario.admission = self.admission();
+        let replay = self.replay();
+        let mut scenario = Scenario {
+            seed: self.0.u64() >> 1,
+            policy: self.policy(),
+            cluster: self.cluster(replay.mechanism),
+            engine: self.engine(most),
+            admission: self.admission(),
+            replay,
+            ..Scenario::default()
+        };
         for _ in 0..self.pick(&[0, 0, 1, 2, 5]) {
             let fault = self.fault(&scenario.cluster, trace);
             scenario.fault.extend(fault);
         }
         assert_eq!(validate(&scenario), Vec::new(), "the dice make what the tool accepts");
         scenario
+    }
+
+    fn policy(&mut self) -> PolicyConfig {
+        let kv_aware = KvAwareConfig {
+            capacity_aware: self.pick(&[false, true]),
+            migrate_after_rejections: self.pick(&[0, 1, 3]),
+            sticky_bonus: self.pick(&[0, 1, 50]),
+            overlap_cap_blocks: self.pick(&[0, 256]),
+            hard_cap: self.pick(&[0.1, 0.9]),
+            ..KvAwareConfig::default()
+        };
+        PolicyConfig { name: self.pick(&PolicyName::ALL), kv_aware, ..PolicyConfig::default() }
     }
 
     fn replay(&mut self) -> ReplayConfig {
@@ -234,64 +245,3 @@ const FAULTS: [FaultKind; 12] = [
     FaultKind::OpenFailure,
     FaultKind::RouterRestart,
 ];
-
-#[test]
-fn hunt() {
-    let Ok(range) = std::env::var("HUNT") else { return };
-    let (from, to) = range.split_once('-').unwrap();
-    std::panic::set_hook(Box::new(|_| {}));
-    let mut found = std::collections::BTreeMap::<String, (u64, Vec<u64>)>::new();
-    for seed in from.parse::<u64>().unwrap()..to.parse().unwrap() {
-        let ran = std::panic::catch_unwind(|| {
-            let mut dice = Dice(Rng::new(seed, 0));
-            let (trace, most) = dice.trace();
-            let scenario = dice.scenario(&trace, most);
-            let (once, again) = (play(&trace, &scenario), play(&trace, &scenario));
-            assert!(once.records == again.records && once.ledger == again.ledger && once.end == again.end, "differ");
-        });
-        if let Err(panic) = ran {
-            let text = panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
-                .unwrap_or_default();
-            let key: String = text.chars().take(160).map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
-            let entry = found.entry(key).or_default();
-            entry.0 += 1;
-            if entry.1.len() < 4 {
-                entry.1.push(seed);
-            }
-        }
-    }
-    for (text, (n, seeds)) in found {
-        println!("{n} x {seeds:?}: {text}");
-    }
-}
-
-#[test]
-fn one() {
-    let Ok(seed) = std::env::var("ONE") else { return };
-    let mut dice = Dice(Rng::new(seed.parse().unwrap(), 0));
-    let (trace, most) = dice.trace();
-    let scenario = dice.scenario(&trace, most);
-    println!("{}", scenario.to_toml().unwrap());
-    for turn in &trace.turns {
-        println!(
-            "{:?}",
-            (
-                turn.session.0,
-                turn.turn_id,
-                turn.timestamp.as_secs_f64(),
-                turn.input_length,
-                turn.output_length,
-                turn.extends_previous
-            )
-        );
-    }
-    if let Ok(run) = super::try_play(&trace, &scenario) {
-        for event in &run.ledger {
-            println!("{event:?}");
-        }
-    }
-    play(&trace, &scenario);
-}
