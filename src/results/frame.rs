@@ -5,6 +5,7 @@
 //! runs on the calling thread. Labels are plain strings; what is null in a record is null here.
 
 use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
 
 use polars_arrow::array::{Array, MutableArray, MutableBinaryViewArray, MutableBooleanArray, MutablePrimitiveArray};
 use polars_arrow::datatypes::{ArrowSchema, Field};
@@ -14,6 +15,9 @@ use polars_parquet::write::{
 };
 
 use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
+
+// Snappy: 1 ms dearer than no compression for 4,449 requests and a third smaller, as LZ4 is; every Parquet reader knows it.
+// zstd saves another third for 7 ms.
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 65_536;
@@ -27,7 +31,7 @@ const OPTIONS: WriteOptions = WriteOptions {
         binary_statistics_truncate_length: None,
     },
     version: Version::V1,
-    compression: CompressionOptions::Uncompressed,
+    compression: CompressionOptions::Snappy,
     data_page_size: None,
 };
 
@@ -35,7 +39,14 @@ const OPTIONS: WriteOptions = WriteOptions {
 pub struct FrameWriter<W: Write> {
     columns: Columns,
     rows: usize,
-    writer: FileWriter<W>,
+    writer: FileWriter<Watched<W>>,
+    failure: Arc<OnceLock<io::ErrorKind>>,
+}
+
+/// Remembers why the disk refused, which polars turns into text: a full disk must stay recognisable.
+struct Watched<W> {
+    out: W,
+    failure: Arc<OnceLock<io::ErrorKind>>,
 }
 
 impl<W: Write> FrameWriter<W> {
@@ -45,8 +56,10 @@ impl<W: Write> FrameWriter<W> {
     /// When the header cannot be written.
     pub fn new(out: W, expected_rows: usize) -> io::Result<Self> {
         let columns = Columns::new(expected_rows.min(GROUP_ROWS));
-        let writer = FileWriter::try_new(out, columns.schema(), OPTIONS).map_err(io::Error::from)?;
-        Ok(FrameWriter { columns, rows: 0, writer })
+        let failure = Arc::new(OnceLock::new());
+        let watched = Watched { out, failure: failure.clone() };
+        let writer = FileWriter::try_new(watched, columns.schema(), OPTIONS).map_err(io::Error::from)?;
+        Ok(FrameWriter { columns, rows: 0, writer, failure })
     }
 
     /// Adds a record.
@@ -67,7 +80,7 @@ impl<W: Write> FrameWriter<W> {
         if self.rows > 0 {
             self.flush()?;
         }
-        self.writer.end(None).map_err(io::Error::from)
+        self.writer.end(None).map_err(|error| self.io_error(error.into()))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -84,7 +97,39 @@ impl<W: Write> FrameWriter<W> {
             Ok(DynStreamingIterator::new(pages.map_err(Into::into)))
         });
         let rows = std::mem::take(&mut self.rows) as u64;
-        self.writer.write(rows, DynIter::new(pages)).map_err(io::Error::from)
+        self.writer.write(rows, DynIter::new(pages)).map_err(|error| self.io_error(error.into()))
+    }
+
+    fn io_error(&self, error: io::Error) -> io::Error {
+        match self.failure.get() {
+            Some(kind) => io::Error::new(*kind, error.to_string()),
+            None => error,
+        }
+    }
+}
+
+impl<W> Watched<W> {
+    fn note<T>(&self, result: &io::Result<T>) {
+        // An interrupted write is tried again by the caller.
+        if let Some(kind) =
+            result.as_ref().err().map(io::Error::kind).filter(|kind| *kind != io::ErrorKind::Interrupted)
+        {
+            self.failure.get_or_init(|| kind);
+        }
+    }
+}
+
+impl<W: Write> Write for Watched<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.note(&written);
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.note(&flushed);
+        flushed
     }
 }
 
