@@ -28,7 +28,7 @@ Exit codes: 0 ok; 1 the run broke a budget, completed nothing or could not write
 #[derive(Debug, Parser)]
 #[command(name = "pdreplay", version, after_help = EXAMPLES)]
 pub struct Args {
-    /// Colour on stderr; `auto`: on a terminal, unless NO_COLOR is set or TERM is dumb.
+    /// Colour; `auto`: on a terminal, unless NO_COLOR is set or TERM is dumb.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Global options")]
     pub color: ColorWhen,
     /// Nothing on stderr unless something is wrong.

@@ -31,6 +31,7 @@ pub struct PreflightArgs {
 pub fn run(args: &PreflightArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let inputs = args.inputs.resolve()?;
     tell_notices(&inputs.trace, &terminal.messages);
+    terminal.messages.settle();
     let preflight = scenario::preflight(&inputs.scenario, &inputs.trace);
     stdout::print(&if args.json { json(&preflight) } else { preflight.lines().join("\n") })?;
     Ok(if preflight.refuses() { Exit::Broke } else { Exit::Ok })

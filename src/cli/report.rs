@@ -87,6 +87,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     let summary = summarise(&found, percentiles, terminal)?;
+    terminal.messages.settle();
     match args.tables.of(&summary) {
         Some(table) => stdout::print(&table.render(format, terminal.style))?,
         None if format == Format::Json && args.output.percentiles.is_none() && is_whole(&found) => {

@@ -10,6 +10,9 @@ use clap::ValueEnum;
 use crate::cli::messages::Messages;
 use crate::results::render::Style;
 
+/// Width of text that goes to a file or a pipe.
+const FILE_COLUMNS: usize = 160;
+
 /// When to use colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ColorWhen {
@@ -50,7 +53,7 @@ impl Terminal {
         Terminal {
             messages: Messages::start(color.on(stderr), quiet),
             stderr_draws: stderr && is_able(),
-            style: Style { color: color.on(stdout), width: if stdout { columns() } else { Style::default().width } },
+            style: Style { color: color.on(stdout), width: if stdout { columns() } else { FILE_COLUMNS } },
         }
     }
 }

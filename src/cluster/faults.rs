@@ -135,6 +135,15 @@ impl Faults {
         self.take(kind, |fault| fault.strikes(Some(from)) && fault.to.is_none_or(|limited| limited == to))
     }
 
+    /// Product of the slow-downs of a worker, or of all its links, that are in force.
+    pub fn slowdown(&self, kind: FaultKind, worker: WorkerId) -> f64 {
+        let slows = |at: &usize| {
+            let fault = &self.all[*at];
+            self.in_force[*at] && fault.kind == kind && fault.to.is_none() && fault.worker == Some(worker)
+        };
+        (0..self.all.len()).filter(slows).map(|at| self.all[at].factor).product()
+    }
+
     /// Product of the slow-downs of a pair's link that are in force.
     pub fn pair_factor(&self, from: WorkerId, to: WorkerId) -> f64 {
         let slows = |at: &usize| {

@@ -3,7 +3,7 @@
 //! A transfer moves at the smaller of its two shares; shares change whenever a transfer starts or ends.
 //! Invariant: the next end is always known while a transfer moves.
 
-use crate::base::{RequestIx, Time};
+use crate::base::{RequestIx, Role, Time, WorkerId};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -61,10 +61,23 @@ impl Links {
         }
     }
 
-    /// Slows an egress down (1 is normal).
-    pub fn set_egress_factor(&mut self, now: Time, from: usize, factor: f64) {
+    /// Slows all links of a worker down (1 is normal). A colocated worker has none.
+    pub fn set_worker_factor(&mut self, now: Time, worker: WorkerId, factor: f64) {
         self.advance(now);
-        self.egress[from].factor = factor;
+        match worker.role {
+            Role::Prefill => self.egress[usize::from(worker.index)].factor = factor,
+            Role::Decode => self.ingress[usize::from(worker.index)].factor = factor,
+            Role::Colocated => {}
+        }
+        self.share();
+    }
+
+    /// Slows the transfers that move between two workers down.
+    pub fn set_pair_factor(&mut self, now: Time, (from, to): (usize, usize), factor: f64) {
+        self.advance(now);
+        for flow in self.flows.iter_mut().filter(|flow| (flow.from, flow.to) == (from, to)) {
+            flow.factor = factor;
+        }
         self.share();
     }
 
@@ -139,10 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_egress_slows_its_transfers() {
-        let mut links = Links::new(1, 1, 2.5);
-        links.start(Time(0), RequestIx(0), (0, 0), 2_500_000_000, 2.0);
-        links.set_egress_factor(Time(0), 0, 5.0);
+    fn a_slow_end_or_pair_slows_its_transfers() {
+        let mut links = Links::new(1, 2, 2.5);
+        links.start(Time(0), RequestIx(0), (0, 1), 2_500_000_000, 2.0);
+        links.set_worker_factor(Time(0), WorkerId::new(Role::Prefill, 0), 5.0);
         assert_eq!(links.next_end(), Some(Time(10_000_000_000)));
+        links.set_worker_factor(Time(0), WorkerId::new(Role::Decode, 1), 50.0);
+        links.set_worker_factor(Time(0), WorkerId::new(Role::Decode, 0), 500.0);
+        assert_eq!(links.next_end(), Some(Time(100_000_000_000)));
+        links.set_pair_factor(Time(50_000_000_000), (0, 1), 1.0);
+        assert_eq!(links.next_end(), Some(Time(75_000_000_000)));
     }
 }

@@ -48,7 +48,6 @@ pub(super) struct Site {
     pub eligible: bool,
     /// Requests routed there and not ended.
     pub in_flight: u32,
-    pub slow_factor: f64,
     pub restarts: u32,
     pub transfer_errors: u64,
     /// Counters of the processes that died here.
@@ -244,7 +243,7 @@ impl Cluster {
         }
     }
 
-    fn drain(&mut self, cx: Cx<'_>, site: usize) {
+    pub(super) fn drain(&mut self, cx: Cx<'_>, site: usize) {
         while let Some((at, output)) = self.sites[site].worker.as_mut().and_then(Worker::poll_output) {
             match output {
                 Output::Done(done) => self.leg_done(cx, at, site, *done),
@@ -308,7 +307,6 @@ impl Site {
             incarnation: 0,
             eligible: present,
             in_flight: 0,
-            slow_factor: 1.0,
             restarts: 0,
             transfer_errors: 0,
             past: Vec::new(),

@@ -1,6 +1,6 @@
 //! What faults do to workers, links and the router, and how discovery tells.
 
-use crate::base::{Dur, RequestIx, Role};
+use crate::base::{Dur, RequestIx, Role, WorkerId};
 use crate::cluster::FaultKind;
 use crate::cluster::machine::{Cluster, Message};
 use crate::cluster::router::PdRouter;
@@ -21,16 +21,12 @@ impl Cluster {
             (FaultKind::Leave, Some(site)) => self.kill(cx, site, WorkerState::Gone),
             (FaultKind::Restart, Some(site)) => self.restart(cx, site),
             (FaultKind::Join, Some(site)) => self.bring_up(cx, site),
-            (FaultKind::SlowWorker, Some(site)) => self.set_speed(site, fault.factor),
-            (FaultKind::SlowLink, Some(site)) if fault.to.is_none() => {
-                self.links.set_egress_factor(cx.now, self.sites[site].id.index.into(), fault.factor);
-                self.replan_links();
-            }
+            (FaultKind::SlowWorker, Some(site)) => self.set_speed(cx, site),
+            (FaultKind::SlowLink, Some(site)) => self.set_link_speed(cx, self.sites[site].id, fault.to),
             (FaultKind::RouterRestart, _) => self.router = PdRouter::new(&self.config.router),
             // Looked up when a message or transfer comes along.
             (
-                FaultKind::SlowLink
-                | FaultKind::TransferFailure
+                FaultKind::TransferFailure
                 | FaultKind::Hang
                 | FaultKind::AdmissionTimeout
                 | FaultKind::ErrorResponse
@@ -38,7 +34,12 @@ impl Cluster {
                 _,
             ) => {}
             (
-                FaultKind::Kill | FaultKind::Leave | FaultKind::Restart | FaultKind::Join | FaultKind::SlowWorker,
+                FaultKind::Kill
+                | FaultKind::Leave
+                | FaultKind::Restart
+                | FaultKind::Join
+                | FaultKind::SlowWorker
+                | FaultKind::SlowLink,
                 None,
             ) => panic!("the scenario was checked: {:?} names its worker", fault.kind),
         }
@@ -50,11 +51,8 @@ impl Cluster {
         let site = fault.worker.map(|worker| self.site(worker));
         match (fault.kind, site) {
             (FaultKind::Kill, Some(site)) => self.bring_up(cx, site),
-            (FaultKind::SlowWorker, Some(site)) => self.set_speed(site, 1.0),
-            (FaultKind::SlowLink, Some(site)) if fault.to.is_none() => {
-                self.links.set_egress_factor(cx.now, self.sites[site].id.index.into(), 1.0);
-                self.replan_links();
-            }
+            (FaultKind::SlowWorker, Some(site)) => self.set_speed(cx, site),
+            (FaultKind::SlowLink, Some(site)) => self.set_link_speed(cx, self.sites[site].id, fault.to),
             (
                 FaultKind::Kill
                 | FaultKind::Restart
@@ -89,11 +87,14 @@ impl Cluster {
     fn kill(&mut self, cx: Cx<'_>, site: usize, state: WorkerState) {
         let Some(worker) = self.sites[site].worker.take() else { return };
         let (evicted, sessions) = (worker.evicted_tokens(), worker.sessions_peak());
-        let (lost, stats) = worker.crash(cx.now);
+        let crash = worker.crash(cx.now);
         self.sites[site].wake = None;
-        self.sites[site].past.push((stats, evicted, sessions));
-        for done in lost {
+        self.sites[site].past.push((crash.stats, evicted, sessions));
+        for done in crash.requests {
             self.leg_done(cx, cx.now, site, done);
+        }
+        for call in crash.calls {
+            self.refuse_connection(cx, self.sites[site].id, call);
         }
         self.fail_handed_over(cx, site);
         let delay = Dur::from_millis(self.config.discovery_delay_ms);
@@ -134,17 +135,33 @@ impl Cluster {
             place.restarts += 1;
         }
         let mut worker = Worker::new(place.id, place.incarnation, &self.engine, self.block_size);
-        worker.set_slow_factor(place.slow_factor);
+        worker.set_slow_factor(cx.now, self.faults.slowdown(FaultKind::SlowWorker, place.id));
         place.worker = Some(worker);
         let state = WorkerState::Up { incarnation: place.incarnation };
         let delay = Dur::from_millis(self.config.discovery_delay_ms);
         self.schedule(cx.now + delay, Message::Discovered { site, state });
     }
 
-    fn set_speed(&mut self, site: usize, factor: f64) {
-        self.sites[site].slow_factor = factor;
+    /// Slow-downs of one worker multiply, so that the end of one leaves the others.
+    fn set_speed(&mut self, cx: Cx<'_>, site: usize) {
+        let factor = self.faults.slowdown(FaultKind::SlowWorker, self.sites[site].id);
         if let Some(worker) = &mut self.sites[site].worker {
-            worker.set_slow_factor(factor);
+            worker.set_slow_factor(cx.now, factor);
+            self.drain(cx, site);
         }
+    }
+
+    fn set_link_speed(&mut self, cx: Cx<'_>, worker: WorkerId, to: Option<WorkerId>) {
+        match to {
+            None => {
+                let factor = self.faults.slowdown(FaultKind::SlowLink, worker);
+                self.links.set_worker_factor(cx.now, worker, factor);
+            }
+            Some(to) => {
+                let factor = self.faults.pair_factor(worker, to);
+                self.links.set_pair_factor(cx.now, (worker.index.into(), to.index.into()), factor);
+            }
+        }
+        self.replan_links();
     }
 }

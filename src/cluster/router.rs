@@ -75,14 +75,11 @@ impl Leg {
         if let Some(&stuck) = self.stuck.get(&key).filter(|&&stuck| workers[stuck].is_some()) {
             return Some(stuck);
         }
-        let free = (0..workers.len()).filter_map(|at| workers[at].map(|in_flight| (in_flight, at))).min();
-        // Without load to tell workers apart the map fills them in turn.
-        let chosen = free.and_then(|(least, _)| {
-            let equal: Vec<usize> = (0..workers.len()).filter(|&at| workers[at] == Some(least)).collect();
-            let chosen = equal.get((self.turn % equal.len() as u64) as usize).copied();
-            self.turn += 1;
-            chosen
-        })?;
+        // Without load to tell workers apart the map fills them in turn: the next one after the last it chose.
+        let start = (self.turn % workers.len().max(1) as u64) as usize;
+        let in_turn = (start..workers.len()).chain(0..start);
+        let chosen = in_turn.filter(|&at| workers[at].is_some()).min_by_key(|&at| workers[at])?;
+        self.turn = chosen as u64 + 1;
         self.stuck.insert(key, chosen);
         Some(chosen)
     }
@@ -128,6 +125,18 @@ mod tests {
         assert_eq!(pick(1, &[Some(9), Some(9)]), Ok((0, 1)));
         assert!(pick(5, &[Some(0)]).is_err());
         assert!(pick(0, &[None, Some(0)]).is_err());
+    }
+
+    #[test]
+    fn new_keys_go_to_the_idle_in_turn() {
+        let mut router = router(RouterPolicy::Manual);
+        let mut pick = |key, decode: &[Option<u32>]| {
+            router.select(RoutingHeader::RoutingKey(SessionIx(key)), &[Some(0)], decode).map(|(_, d)| d)
+        };
+        let picks = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1], [2, 1, 1]];
+        let chosen: Vec<_> = (0..).zip(picks).map(|(key, load)| pick(key, &load.map(Some))).collect();
+        assert_eq!(chosen, [0, 1, 2, 0, 1, 2].map(Ok).to_vec());
+        assert_eq!(pick(9, &[Some(5), None, Some(5)]), Ok(0));
     }
 
     #[test]

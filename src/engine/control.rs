@@ -98,7 +98,7 @@ impl Worker {
             let refusal = match self.sessions.get(session) {
                 None => Some((
                     ErrorClass::SessionNotFound,
-                    format!("Invalid request: session id {} does not exist", session.0),
+                    format!("Invalid request: session id {} does not exist", cx.session_id(session)),
                 )),
                 Some(slot) if slot.busy.is_some() => {
                     Some((ErrorClass::SessionBusy, "Streaming session already has an active request.".to_owned()))
@@ -135,11 +135,13 @@ impl Worker {
     }
 
     fn within_limit(&mut self, cx: Cx<'_>, job: &Job) -> bool {
-        let answer = if self.id.role == Role::Prefill { 0 } else { job.output_tokens };
-        let wanted = u64::from(job.input_tokens) + u64::from(answer);
+        let (prompt, answer) = (u64::from(job.input_tokens), u64::from(job.output_tokens));
+        // The model's limit is checked on the body, which both legs get whole; a prefill worker has to hold the prompt only.
+        let held = if self.id.role == Role::Prefill { prompt } else { prompt + answer };
         let model = if self.config.context_limit_tokens == 0 { u64::MAX } else { self.config.context_limit_tokens };
-        let limit = model.min(self.pool.capacity());
-        let fits = wanted <= model && self.pool.paged(wanted) <= self.pool.capacity();
+        let over_model = prompt + answer > model;
+        let (wanted, limit) = if over_model { (prompt + answer, model) } else { (held, self.pool.capacity()) };
+        let fits = !over_model && self.pool.paged(held) <= limit;
         if !fits {
             let message = format!("Request {} exceeds the maximum number of tokens: {wanted} > {limit}", job.request.0);
             let finish = Finish::Error { class: ErrorClass::ContextLimit, message };

@@ -8,6 +8,7 @@ impl Worker {
     /// At a boundary, or idle: reads the inbox, shares out memory, starts the next iteration if there is work.
     pub(super) fn start(&mut self, cx: Cx<'_>) {
         debug_assert!(self.step.is_none(), "one iteration at a time");
+        self.cost.set_slow_factor(self.slow_factor);
         let free_at = self.read_inbox(cx);
         self.expire_sessions(cx.now);
         loop {

@@ -28,7 +28,7 @@ impl Bench {
     }
 
     fn put(&mut self, input: Input) {
-        self.worker.handle_input(Cx { now: self.now, tree: &self.tree }, input);
+        self.worker.handle_input(Cx { now: self.now, tree: &self.tree, session_ids: &[] }, input);
         self.drain();
     }
 
@@ -55,7 +55,7 @@ impl Bench {
         while let Some(at) = self.worker.poll_timeout().filter(|at| *at <= until) {
             assert!(at >= self.now, "a wake lies in the past");
             self.now = at;
-            self.worker.handle_timeout(Cx { now: self.now, tree: &self.tree });
+            self.worker.handle_timeout(Cx { now: self.now, tree: &self.tree, session_ids: &[] });
             self.drain();
             steps += 1;
             assert!(steps < 100_000, "the worker spins");

@@ -26,6 +26,15 @@ pub struct Cx<'a> {
     pub now: Time,
     /// Blocks of the trace.
     pub tree: &'a BlockTree,
+    /// Session ids as clients write them, for messages.
+    pub session_ids: &'a [&'a str],
+}
+
+impl Cx<'_> {
+    /// The id a client knows a session by.
+    pub(super) fn session_id(&self, session: SessionIx) -> String {
+        self.session_ids.get(session.ix()).map_or_else(|| session.0.to_string(), |id| (*id).to_owned())
+    }
 }
 
 /// What reaches a worker.
@@ -151,6 +160,19 @@ pub struct Worker {
     pub(super) step: Option<Step>,
     pub(super) outputs: VecDeque<(Time, Output)>,
     pub(super) stats: WorkerStats,
+    /// Slow-down from the next iteration on.
+    pub(super) slow_factor: f64,
+}
+
+/// What a worker that dies leaves behind.
+#[derive(Debug)]
+pub struct Crash {
+    /// Requests inside, with what their clients had received.
+    pub requests: Vec<Done>,
+    /// Open and admission calls nobody will answer.
+    pub calls: Vec<Input>,
+    /// Counters.
+    pub stats: WorkerStats,
 }
 
 impl Worker {
@@ -177,25 +199,16 @@ impl Worker {
             step: None,
             outputs: VecDeque::new(),
             stats: WorkerStats::default(),
+            slow_factor: 1.0,
         }
     }
 
     /// Takes something in; it is read when the iteration under way ends.
     pub fn handle_input(&mut self, cx: Cx<'_>, input: Input) {
         self.inbox.push_back(input);
-        match &mut self.step {
+        match self.step {
             None => self.start(cx),
-            Some(Step::Decode { started, ends, batch, steps }) => {
-                let elapsed = cx.now.since(*started);
-                let done = self.cost.decode_steps_within(*batch, elapsed, *steps);
-                let on_boundary = done > 0 && self.cost.decode(*batch, done).dur() == elapsed;
-                let cut = if on_boundary { done } else { done + 1 };
-                if cut < *steps {
-                    *steps = cut;
-                    *ends = *started + self.cost.decode(*batch, cut).dur();
-                }
-            }
-            Some(Step::Mixed { .. } | Step::Control { .. }) => {}
+            Some(_) => self.cut_step(cx.now),
         }
     }
 
@@ -225,13 +238,14 @@ impl Worker {
         self.outputs.pop_front()
     }
 
-    /// Makes the worker `factor` times slower from its next iteration on.
-    pub fn set_slow_factor(&mut self, factor: f64) {
-        self.cost.set_slow_factor(factor);
+    /// Makes the worker `factor` times slower (1 is normal) from its next iteration on.
+    pub fn set_slow_factor(&mut self, now: Time, factor: f64) {
+        self.slow_factor = factor;
+        self.cut_step(now);
     }
 
-    /// The worker dies: every request in it, with what its client has received by now.
-    pub fn crash(mut self, now: Time) -> (Vec<Done>, WorkerStats) {
+    /// The worker dies at `now`.
+    pub fn crash(mut self, now: Time) -> Crash {
         self.partial_tokens(now);
         let message = format!("{} died with the request inside", self.id);
         let lost = || crate::protocol::Finish::Error {
@@ -240,21 +254,20 @@ impl Worker {
         };
         let mut done: Vec<Done> = Vec::new();
         done.extend(self.waiting.iter().chain(&self.unreserved).map(|job| Done::refused(job, lost(), 502)));
-        done.extend(self.inbox.iter().filter_map(|input| match input {
-            Input::Generate(job) | Input::Reserve(job) => Some(Done::refused(job, lost(), 502)),
-            Input::KvArrived(_)
-            | Input::KvSent(_)
-            | Input::Abort(_)
-            | Input::Open { .. }
-            | Input::Close(_)
-            | Input::Admit { .. } => None,
-        }));
+        let mut calls = Vec::new();
+        for input in self.inbox {
+            match input {
+                Input::Generate(job) | Input::Reserve(job) => done.push(Done::refused(&job, lost(), 502)),
+                Input::Open { .. } | Input::Admit { .. } => calls.push(input),
+                Input::KvArrived(_) | Input::KvSent(_) | Input::Abort(_) | Input::Close(_) => {}
+            }
+        }
         let holding = [self.reserved, self.sending, self.hung].into_iter().flat_map(BTreeMap::into_values);
         let queued = self.ready.into_iter().chain(self.retracted).chain(self.running);
         let prefilling = self.prefilling.into_iter().map(|(active, _)| active);
         done.extend(holding.chain(queued).chain(prefilling).map(|active| active.into_done(lost(), 502)));
         self.stats.usage.set(now, 0);
-        (done, self.stats)
+        Crash { requests: done, calls, stats: self.stats }
     }
 
     /// What `/v1/loads` says.
@@ -286,6 +299,19 @@ impl Worker {
     /// Requests inside, wherever.
     pub fn load_count(&self) -> usize {
         self.queue_len() + self.running.len() + self.prefilling.len() + self.sending.len() + self.hung.len()
+    }
+
+    /// Ends a macro-step at its next iteration boundary.
+    fn cut_step(&mut self, now: Time) {
+        let Some(Step::Decode { started, ends, batch, steps }) = &mut self.step else { return };
+        let elapsed = now.since(*started);
+        let done = self.cost.decode_steps_within(*batch, elapsed, *steps);
+        let on_boundary = done > 0 && self.cost.decode(*batch, done).dur() == elapsed;
+        let cut = if on_boundary { done } else { done + 1 };
+        if cut < *steps {
+            *steps = cut;
+            *ends = *started + self.cost.decode(*batch, cut).dur();
+        }
     }
 
     pub(super) fn queue_len(&self) -> usize {

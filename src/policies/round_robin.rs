@@ -1,13 +1,15 @@
 //! `default`: round robin by the replayer's own counter, without a header.
 //!
 //! The PD router counts for itself: that the two counters drift apart is the point of the v2 runs.
+//! Invariant: the choice is the first candidate behind the last chosen one, so a change of members moves nobody twice.
 
-use crate::policies::{ClusterView, PolicyRequest, Selection, SelectionReason};
+use crate::policies::{ClusterView, PolicyRequest, Selection, SelectionReason, WorkerView};
 
 /// The counter.
 #[derive(Debug, Default)]
 pub struct RoundRobin {
-    taken: u64,
+    // Index behind the last chosen one.
+    next: u16,
 }
 
 impl RoundRobin {
@@ -18,22 +20,18 @@ impl RoundRobin {
     }
 
     pub(super) fn next(&mut self, view: &ClusterView, excluded: Option<u16>) -> Option<u16> {
-        self.take(|| view.candidates(excluded).map(|(index, _)| index))
+        self.take(view, excluded, |_| 0)
     }
 
-    /// The next in turn of those with the fewest requests in flight.
+    /// Of those with the fewest requests in flight, the next in the rotation.
     pub(super) fn next_idle(&mut self, view: &ClusterView, excluded: Option<u16>) -> Option<u16> {
-        let least = view.candidates(excluded).map(|(_, worker)| worker.inflight).min()?;
-        self.take(|| view.candidates(excluded).filter(|(_, worker)| worker.inflight == least).map(|(index, _)| index))
+        self.take(view, excluded, |worker| worker.inflight)
     }
 
-    fn take<I: Iterator<Item = u16>>(&mut self, among: impl Fn() -> I) -> Option<u16> {
-        let count = among().count() as u64;
-        if count == 0 {
-            return None;
-        }
-        let at = (self.taken % count) as usize;
-        self.taken += 1;
-        among().nth(at)
+    fn take(&mut self, view: &ClusterView, excluded: Option<u16>, load: impl Fn(&WorkerView) -> u32) -> Option<u16> {
+        let in_turn = |(index, worker): &(u16, &WorkerView)| (load(worker), *index < self.next, *index);
+        let (chosen, _) = view.candidates(excluded).min_by_key(in_turn)?;
+        self.next = chosen + 1;
+        Some(chosen)
     }
 }

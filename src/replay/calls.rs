@@ -121,14 +121,15 @@ impl Replayer<'_> {
         }
     }
 
-    /// The worker does not know a session believed to be there.
+    /// The worker does not know a session that ran there. It is the same process, or [`Replayer::hear`] had noticed:
+    /// the session outlived its idle time-out, or was trimmed for room.
     fn not_found(&mut self, now: Time, request: RequestIx, worker: WorkerId) {
         let session = self.trace.turn(request).session;
         let Some(held) = self.table.residence(session).filter(|held| held.worker == worker.index) else { return };
         let timeout = self.config.session_idle_timeout;
         let loss = match timeout.filter(|timeout| now.since(held.since) >= *timeout) {
             Some(_) => Loss::Idle,
-            None => Loss::NotFound,
+            None => Loss::Trimmed,
         };
         self.corrected(now, session, worker, loss);
     }

@@ -194,6 +194,11 @@ impl<'t> Replayer<'t> {
         self.timers.first().map(|(at, wake)| (at, wake.reason()))
     }
 
+    /// No wake is armed but for load polls, which repeat whatever happens: only an answer can move the run on.
+    pub fn is_waiting(&self) -> bool {
+        self.timers.only_polls()
+    }
+
     /// Every planned request has its record.
     pub fn is_done(&self) -> bool {
         self.ended == self.planned()

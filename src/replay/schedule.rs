@@ -64,6 +64,10 @@ impl Timers {
         self.armed.first_key_value().map(|((at, _), wake)| (*at, *wake))
     }
 
+    pub fn only_polls(&self) -> bool {
+        self.armed.values().all(|wake| wake.reason() == WakeReason::LoadPoll)
+    }
+
     fn pop_until(&mut self, now: Time) -> Option<Wake> {
         let entry = self.armed.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())

@@ -4,14 +4,18 @@
 //! memory stays bounded. Everything runs on the calling thread. Labels are plain strings; what is null in a record is null here.
 
 use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
 
 use polars_core::prelude::{
-    BooleanChunkedBuilder, ChunkedBuilder, Column, DataFrame, Float64Type, IntoColumn, PlSmallStr, PolarsNumericType,
-    PrimitiveChunkedBuilder, StringChunkedBuilder, UInt32Type, UInt64Type,
+    BooleanChunkedBuilder, ChunkedBuilder, Column, DataFrame, Float64Type, IntoColumn, PlSmallStr, PolarsError,
+    PolarsNumericType, PrimitiveChunkedBuilder, StringChunkedBuilder, UInt32Type, UInt64Type,
 };
 use polars_io::parquet::write::{BatchedWriter, ParquetCompression, ParquetWriter};
 
 use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
+
+// Snappy: 1 ms dearer than no compression for 4,449 requests and a third smaller, as LZ4 is; every Parquet reader knows it.
+// zstd saves another third for 7 ms.
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 65_536;
@@ -20,7 +24,14 @@ const GROUP_ROWS: usize = 65_536;
 pub struct FrameWriter<W: Write> {
     columns: Columns,
     rows: usize,
-    writer: BatchedWriter<W>,
+    writer: BatchedWriter<Watched<W>>,
+    failure: Arc<OnceLock<io::ErrorKind>>,
+}
+
+/// Remembers why the disk refused, which polars turns into text: a full disk must stay recognisable.
+struct Watched<W> {
+    out: W,
+    failure: Arc<OnceLock<io::ErrorKind>>,
 }
 
 impl<W: Write> FrameWriter<W> {
@@ -31,12 +42,13 @@ impl<W: Write> FrameWriter<W> {
     pub fn new(out: W, expected_rows: usize) -> io::Result<Self> {
         let columns = Columns::new(expected_rows.min(GROUP_ROWS));
         let schema = frame(0, Columns::new(0).take())?.schema().as_ref().clone();
-        let writer = ParquetWriter::new(out)
-            .with_compression(ParquetCompression::Uncompressed)
+        let failure = Arc::new(OnceLock::new());
+        let writer = ParquetWriter::new(Watched { out, failure: failure.clone() })
+            .with_compression(ParquetCompression::Snappy)
             .set_parallel(false)
             .batched(&schema)
             .map_err(io::Error::from)?;
-        Ok(FrameWriter { columns, rows: 0, writer })
+        Ok(FrameWriter { columns, rows: 0, writer, failure })
     }
 
     /// Adds a record.
@@ -57,13 +69,45 @@ impl<W: Write> FrameWriter<W> {
         if self.rows > 0 {
             self.flush()?;
         }
-        self.writer.finish().map_err(io::Error::from)
+        self.writer.finish().map_err(|error| self.io_error(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let group = frame(self.rows, self.columns.take())?;
         self.rows = 0;
-        self.writer.write_batch(&group).map_err(io::Error::from)
+        self.writer.write_batch(&group).map_err(|error| self.io_error(error))
+    }
+
+    fn io_error(&self, error: PolarsError) -> io::Error {
+        match self.failure.get() {
+            Some(kind) => io::Error::new(*kind, error.to_string()),
+            None => io::Error::other(error),
+        }
+    }
+}
+
+impl<W> Watched<W> {
+    fn note<T>(&self, result: &io::Result<T>) {
+        // An interrupted write is tried again by the caller.
+        if let Some(kind) =
+            result.as_ref().err().map(io::Error::kind).filter(|kind| *kind != io::ErrorKind::Interrupted)
+        {
+            self.failure.get_or_init(|| kind);
+        }
+    }
+}
+
+impl<W: Write> Write for Watched<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.note(&written);
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.note(&flushed);
+        flushed
     }
 }
 
@@ -233,4 +277,86 @@ columns! {
     http_status: Option<u16>,
     attempts: u32,
     retractions: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use polars_core::prelude::AnyValue;
+    use polars_io::SerReader;
+    use polars_io::prelude::ParquetReader;
+
+    use super::*;
+
+    fn record(turn: u32) -> RequestRecord {
+        let text = format!(
+            r#"{{"schema_version":1,"run_id":"r","session_id":"s","turn_id":{turn},"request_id":"s/{turn}","trace_line":0,
+            "policy":"default","mechanism":"pd","execution_mode":"pd-router","mode_reason":"mechanism","route_mismatch":true,
+            "placements":0,"scheduled_ns":18446744073709551615,"ended_ns":7,"ttft_ms":0.5,"input_tokens":1,
+            "append_tokens":1,"output_tokens":1,"expected_output_tokens":1,"assumed_hit_tokens":0,"ideal_hit_tokens":0,
+            "outcome":"error","error_message":"größer, \"so\"","http_status":503,"attempts":1,"retractions":0}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn written(rows: u32) -> DataFrame {
+        let mut out = Vec::new();
+        let mut writer = FrameWriter::new(&mut out, 3).unwrap();
+        (0..rows).for_each(|turn| writer.push(&record(turn)).unwrap());
+        let bytes = writer.finish().unwrap();
+        assert_eq!(bytes, out.len() as u64);
+        ParquetReader::new(Cursor::new(out)).finish().unwrap()
+    }
+
+    #[test]
+    fn columns_are_the_fields_of_the_record_in_their_order() {
+        let value = serde_json::to_string(&record(0)).unwrap();
+        let frame = written(1);
+        let names: Vec<&str> = frame.get_column_names().into_iter().map(|name| name.as_str()).collect();
+        let places: Vec<usize> = names.iter().map(|name| value.find(&format!("\"{name}\":")).unwrap()).collect();
+        assert!(places.is_sorted(), "{names:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&value).unwrap().as_object().unwrap().len(), names.len());
+    }
+
+    #[test]
+    fn values_and_nulls_come_back() {
+        let frame = written(2);
+        let cell = |name: &str| frame.column(name).unwrap().get(1).unwrap().into_static();
+        assert_eq!(cell("turn_id"), AnyValue::UInt32(1));
+        assert_eq!(cell("scheduled_ns"), AnyValue::UInt64(u64::MAX));
+        assert_eq!(cell("ttft_ms"), AnyValue::Float64(0.5));
+        assert_eq!(cell("route_mismatch"), AnyValue::Boolean(true));
+        assert_eq!(cell("http_status"), AnyValue::UInt32(503));
+        assert_eq!(cell("outcome").get_str(), Some("error"));
+        assert_eq!(cell("error_message").get_str(), Some("größer, \"so\""));
+        for name in ["sent_ns", "e2e_ms", "cached_tokens", "prefill_worker"] {
+            assert_eq!(cell(name), AnyValue::Null, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_rows_and_several_row_groups_are_whole_files() {
+        assert_eq!((written(0).height(), written(0).width()), (0, written(1).width()));
+        let many = written(GROUP_ROWS as u32 + 1);
+        assert_eq!(many.column("turn_id").unwrap().get(GROUP_ROWS).unwrap(), AnyValue::UInt32(GROUP_ROWS as u32));
+    }
+
+    #[test]
+    fn a_full_disk_is_an_io_error() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let end = FrameWriter::new(Full, 1).and_then(|mut writer| {
+            writer.push(&record(0))?;
+            writer.finish()
+        });
+        assert_eq!(end.unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
 }

@@ -103,7 +103,7 @@ pub enum Cause {
     Impossible(Problem),
 }
 
-/// A value no run can have, found by [`super::validate`].
+/// A value no run can have, found by [`super::validate()`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` {cause}; {remedy}")]
 pub struct Problem {

@@ -1,6 +1,6 @@
 //! Values no run can have, each with a sentence. All of them are returned, not only the first.
 //!
-//! Types and closed sets are the schema's; pairs that run but mislead are [`super::conflicts`]'s.
+//! Types and closed sets are the schema's; pairs that run but mislead are [`super::conflicts()`]'s.
 
 use super::error::Problem;
 use super::model::Scenario;

@@ -118,6 +118,10 @@ fn workers(fault: &FaultConfig, cluster: &ClusterConfig, key: &dyn Fn(&str) -> S
                 let cause = format!("names {name}, but there {}", existing(cluster, worker.role));
                 into.push(problem(key(field), cause, "workers are counted from 0; name one that exists"));
             }
+            Ok(worker) if fault.kind == FaultKind::SlowLink && worker.role == Role::Colocated => {
+                let cause = format!("names {name}, but a colocated worker has no KV link");
+                into.push(problem(key(field), cause, "name a P or a D"));
+            }
             Ok(worker) => {
                 if let Some(role) = role.filter(|role| *role != worker.role) {
                     let (wanted, cause) = (role.letter(), format!("is {name}, on the wrong end of a P → D pair"));

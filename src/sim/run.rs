@@ -65,8 +65,10 @@ pub fn run(trace: &Trace, scenario: &Scenario, run_id: &str, observer: &mut dyn 
     resolve_router(&mut scenario);
     let faults = resolve_faults(trace, &scenario.fault)?;
     let ideal_hits = ideal_hits(trace);
+    let session_ids: Vec<&str> = trace.sessions.iter().map(|session| session.id.as_str()).collect();
     let mut driver = Driver {
         trace,
+        session_ids: &session_ids,
         replayer: Replayer::new(trace, replayer_config(&scenario, run_id), &ideal_hits),
         cluster: Cluster::new(&scenario.cluster, &scenario.engine, trace.meta.block_size, faults),
         observer,
@@ -88,6 +90,7 @@ pub fn run(trace: &Trace, scenario: &Scenario, run_id: &str, observer: &mut dyn 
 
 struct Driver<'a> {
     trace: &'a Trace,
+    session_ids: &'a [&'a str],
     replayer: Replayer<'a>,
     cluster: Cluster,
     observer: &'a mut dyn Observer,
@@ -96,13 +99,16 @@ struct Driver<'a> {
     wakes: u64,
 }
 
-impl Driver<'_> {
+impl<'a> Driver<'a> {
     /// Runs to the end; true when the observer broke it off.
     fn drive(&mut self) -> Result<bool, SimError> {
         let mut at_this_time = 0;
         while !self.replayer.is_done() {
             let replayer = self.replayer.poll_timeout().map(|(at, _)| at);
             let cluster = self.cluster.poll_timeout();
+            if cluster.is_none() && self.replayer.is_waiting() {
+                return Err(self.stalled());
+            }
             let Some(next) = replayer.into_iter().chain(cluster).min() else { return Err(self.stalled()) };
             assert!(next >= self.now, "time runs forward: {next} after {}", self.now);
             at_this_time = if next > self.now { 0 } else { at_this_time + 1 };
@@ -111,7 +117,7 @@ impl Driver<'_> {
             }
             self.now = next;
             if cluster == Some(next) {
-                self.cluster.handle_timeout(Cx { now: next, tree: &self.trace.tree });
+                self.cluster.handle_timeout(self.cx());
             }
             if replayer == Some(next) {
                 self.replayer.handle_timeout(next);
@@ -131,7 +137,7 @@ impl Driver<'_> {
 
     /// Carries actions and events over until both sides are quiet, and hands out what they produced.
     fn exchange(&mut self) -> Result<(), SimError> {
-        let cx = Cx { now: self.now, tree: &self.trace.tree };
+        let cx = self.cx();
         loop {
             if let Some(action) = self.replayer.poll_action() {
                 self.cluster.handle_action(cx, action);
@@ -152,6 +158,10 @@ impl Driver<'_> {
             self.observer.record(&record, &tokens)?;
         }
         Ok(())
+    }
+
+    fn cx(&self) -> Cx<'a> {
+        Cx { now: self.now, tree: &self.trace.tree, session_ids: self.session_ids }
     }
 
     fn progress(&self) -> Progress {

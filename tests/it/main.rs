@@ -16,6 +16,8 @@ mod docs;
 mod results;
 mod run;
 mod scenario;
+mod sim;
 mod tidy;
+mod tools;
 mod trace_cases;
 mod trace_sample;

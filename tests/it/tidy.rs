@@ -61,7 +61,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ("toml", &["scenario"]),
     ("strsim", &["scenario"]),
     ("hdrhistogram", &["results"]),
-    ("comfy_table", &["results", "cli"]),
     ("polars_core", &["results/frame.rs"]),
     ("polars_io", &["results/frame.rs"]),
     ("memchr", &["trace"]),
@@ -99,8 +98,9 @@ impl Source {
         self.path.strip_prefix("src/").unwrap_or(&self.path)
     }
 
+    /// Tests and benches are free of the walls.
     fn is_test(&self) -> bool {
-        self.path.starts_with("tests/") || self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+        !self.path.starts_with("src/") || self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
     }
 
     /// Lines of code outside tests, comments cut off, with their numbers.
@@ -162,7 +162,7 @@ fn none(what: &str, found: Vec<String>) {
 #[test]
 fn modules_use_only_the_modules_before_them() {
     let mut wrong = Vec::new();
-    for source in sources().iter().filter(|source| source.path.contains('/') && !source.is_test()) {
+    for source in sources().iter().filter(|source| !source.is_test()) {
         if matches!(source.path.as_str(), "src/lib.rs" | "src/main.rs") {
             continue;
         }

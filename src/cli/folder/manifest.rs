@@ -28,7 +28,7 @@ const TOOL: &str = "pdreplay";
 pub struct RunManifest {
     /// `pdreplay`.
     pub tool: String,
-    /// [`SCHEMA_VERSION`].
+    /// Version of this file.
     pub schema_version: u32,
     /// Name of the run folder.
     pub name: String,

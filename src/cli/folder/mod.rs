@@ -66,11 +66,9 @@ pub struct RunFolder {
 impl RunFolder {
     /// Claims the folder, before anything is sent.
     pub fn claim(wanted: &Wanted) -> Result<RunFolder, Failure> {
+        let name = wanted.name.map(check_name).transpose()?;
         fs::create_dir_all(wanted.output_dir).map_err(|error| cannot_create(wanted.output_dir, &error))?;
-        match wanted.name {
-            Some(name) => claim_named(wanted, check_name(name)?),
-            None => claim_next(wanted),
-        }
+        name.map_or_else(|| claim_next(wanted), |name| claim_named(wanted, name))
     }
 
     /// Folder of replica `number` (from 1), inside this one.
@@ -211,7 +209,7 @@ fn require_own(path: &Path, is_folder: bool) -> Result<(), Failure> {
 /// Files of the right names may still be another tool's: an earlier run shows by its `run.json`.
 fn require_run(path: &Path, files: &[PathBuf]) -> Result<(), Failure> {
     let is_part = |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-    if files.iter().all(is_part) || manifest::is_run(path) {
+    if files.iter().all(is_part) || [path, &path.join(replica_name(1))].into_iter().any(manifest::is_run) {
         return Ok(());
     }
     Err(Failure::input(format!("{} holds no run of pdreplay (no {RUN} of its making)", path.display()))

@@ -46,6 +46,32 @@ fn a_session_is_seeded_then_goes_direct() {
 }
 
 #[test]
+fn the_router_places_first_turns_and_the_policy_follows() {
+    let trace = trace(&[("a", growing(3, 0.0, 100)), ("b", growing(3, 0.2, 100)), ("c", growing(3, 0.4, 100))]);
+    let run = run(&trace, config(PolicyName::KvAware, 3), Fake::new(3, 0.1));
+    for (session, worker) in [("a", "D0"), ("b", "D1"), ("c", "D2")] {
+        assert_eq!(run.of(session, 1).decode_worker_intended, None);
+        for turn in 1..=3 {
+            assert_eq!(run.of(session, turn).decode_worker_actual.as_deref(), Some(worker));
+        }
+    }
+    assert!(run.records.iter().all(|record| !record.route_mismatch));
+}
+
+#[test]
+fn a_session_may_stay_open_after_its_end() {
+    let trace = trace(&[("a", growing(2, 0.0, 100)), ("b", growing(2, 5.0, 100))]);
+    let closed_early = |close_at_end| {
+        let mut config = config(PolicyName::KvAware, 1);
+        config.admission.close_at_end = close_at_end;
+        let run = run(&trace, config, Fake::new(1, 0.1));
+        let first_close = run.ledger.iter().find(|event| event.kind == LedgerKind::SessionClosed);
+        first_close.map(|event| event.at_ns < 5_000_000_000)
+    };
+    assert_eq!((closed_early(true), closed_early(false)), (Some(true), Some(false)));
+}
+
+#[test]
 fn what_cannot_be_appended_is_seeded_again() {
     let compacted = trace(&[("a", vec![(1, 0.0, 640, 20), (2, 1.0, 800, 20), (3, 2.0, 500, 20), (4, 3.0, 640, 20)])]);
     let after = run(&compacted, config(PolicyName::KvAware, 2), Fake::new(2, 0.1));
@@ -124,6 +150,24 @@ fn the_worker_may_trim_others_and_refuse_appends() {
     assert_eq!(refused.modes("a"), [PLAIN, SEED, REFUSED, REFUSED]);
     assert_eq!(refused.facts.sessions[0].append_rejections, 2);
     assert_eq!(refused.facts.sessions[0].seed_asks, 1, "it stays resident");
+}
+
+#[test]
+fn a_session_the_worker_no_longer_knows_was_trimmed() {
+    let trace = trace(&[("a", vec![(1, 0.0, 640, 20), (2, 1.0, 740, 20), (3, 9.0, 840, 20)])]);
+    let mut fake = Fake::new(1, 0.1);
+    fake.idle_drop = Some(dur(5.0));
+    let mut expected = config(PolicyName::KvAware, 1);
+    let silent = run(&trace, expected.clone(), fake);
+    assert_eq!(silent.reasons("a")[2], "evicted-trim");
+    assert_eq!((silent.facts.beliefs_corrected, silent.outcomes()["ok"]), (1, 3));
+    expected.admission.append = AdmissionBy::Router;
+    let mut fake = Fake::new(1, 0.1);
+    fake.idle_drop = Some(dur(5.0));
+    let unasked = run(&trace, expected, fake);
+    assert_eq!(unasked.of("a", 3).execution_mode.as_str(), DIRECT);
+    assert_eq!(unasked.of("a", 3).error_class.as_deref(), Some("session-not-found"));
+    assert_eq!(unasked.facts.beliefs_corrected, 1);
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn any_config(dice: &mut Dice) -> ReplayerConfig {
     admission.capacity_known = dice.pick(&[false, true]);
     admission.footprint = dice.pick(&[Footprint::Full, Footprint::Incremental]);
     admission.slot_release = dice.pick(&[SlotRelease::Never, SlotRelease::SessionEnd, SlotRelease::IdleLru]);
+    admission.close_at_end = dice.pick(&[false, true]);
     admission.direct_append_max_tokens = dice.pick(&[100, 8192]);
     config.policy.kv_aware.capacity_aware = dice.pick(&[false, true]);
     config.policy.kv_aware.migrate_after_rejections = dice.pick(&[0, 1, 3]);

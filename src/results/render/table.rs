@@ -106,16 +106,23 @@ impl Table {
         Table { columns, rows, json }
     }
 
-    /// Text under titles, the first column to the left. In JSON a row is an object of its titles and texts.
+    /// Text under titles, the first column and words to the left, numbers to the right. In JSON a row is an object of
+    /// its titles and texts.
     pub fn plain(titles: &[&'static str], rows: Vec<Vec<String>>) -> Table {
-        let column =
-            |(ix, title): (usize, &&'static str)| Column { title, key: title, left: ix == 0, on_terminal: true };
+        let numbers = |ix: usize| rows.iter().all(|row| row[ix].parse::<f64>().is_ok());
+        let column = |(ix, title): (usize, &&'static str)| Column {
+            title,
+            key: title,
+            left: ix == 0 || !numbers(ix),
+            on_terminal: true,
+        };
+        let columns = titles.iter().enumerate().map(column).collect();
         let object = |row: &Vec<String>| -> serde_json::Map<String, serde_json::Value> {
             titles.iter().zip(row).map(|(title, text)| ((*title).to_owned(), text.clone().into())).collect()
         };
         let objects: Vec<_> = rows.iter().map(object).collect();
         let cells = rows.into_iter().map(|row| row.into_iter().map(Cell::text).collect()).collect();
-        Table::new(titles.iter().enumerate().map(column).collect(), cells, &objects)
+        Table::new(columns, cells, &objects)
     }
 
     /// The table in a format; every line ends with a line feed.

@@ -67,10 +67,9 @@ fn mode_fields() -> Vec<Field<ModeRow>> {
 /// One row per session: the starved first, then by rising direct share, then by arrival.
 pub fn sessions(summary: &RunSummary) -> Table {
     let mut rows = summary.sessions.clone();
+    let share = |row: &SessionRow| row.direct_share.unwrap_or(f64::MAX);
     rows.sort_by(|a, b| {
-        let order = |row: &SessionRow| (!row.starved, row.arrival_rank);
-        let share = |row: &SessionRow| row.direct_share.unwrap_or(f64::MAX);
-        (!a.starved).cmp(&!b.starved).then(share(a).total_cmp(&share(b))).then(order(a).cmp(&order(b)))
+        b.starved.cmp(&a.starved).then(share(a).total_cmp(&share(b))).then(a.arrival_rank.cmp(&b.arrival_rank))
     });
     build(session_fields(), &rows)
 }

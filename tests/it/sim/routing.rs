@@ -1,0 +1,145 @@
+//! Who chooses whom: shares under a shared prompt, the router's own policies, targets that are dead.
+
+use std::collections::BTreeMap;
+
+use pdreplay::record::{LedgerKind, Outcome};
+
+use super::{Played, case, conversations, play, scenario, trace};
+use crate::run::Scratch;
+
+fn shares(played: &Played) -> BTreeMap<&str, usize> {
+    let mut shares = BTreeMap::new();
+    for record in &played.records {
+        *shares.entry(record.decode_worker_actual.as_deref().unwrap()).or_insert(0) += 1;
+    }
+    shares
+}
+
+const CASE_63: &str = "
+cluster.prefill = 1
+cluster.decode = 4
+replay.mechanism = 'pd'
+policy.name = 'POLICY'";
+
+#[test]
+fn case_63_no_worker_gets_more_than_its_share_of_a_burst() {
+    let Some(text) = case("63-pile-up-on-a-shared-prompt/trace.jsonl") else { return };
+    for policy in ["default", "sticky"] {
+        let played = play(&trace(&text), &scenario(&[&CASE_63.replace("POLICY", policy)]));
+        played.all_ok();
+        let shares = shares(&played);
+        assert!(shares.len() == 4 && shares.values().all(|share| *share <= 24), "{policy}: {shares:?}");
+    }
+}
+
+#[test]
+fn case_63_a_pile_up_of_kv_aware_is_marked() {
+    let Some(text) = case("63-pile-up-on-a-shared-prompt/trace.jsonl") else { return };
+    let scratch = Scratch::new();
+    scratch.write("trace.jsonl", &text);
+    scratch.write("scenario.toml", &CASE_63.replace("POLICY", "kv-aware"));
+    let printed =
+        scratch.run(&["replay", "trace.jsonl", "--scenario", "scenario.toml", "--name", "run"]).code(0).stdout;
+    let summary = scratch.json("outputs/run/summary.json");
+    let rows: Vec<_> = summary["workers"].as_array().unwrap().iter().filter(|row| row["role"] == "decode").collect();
+    let requests = |row: &serde_json::Value| row["requests"].as_u64().unwrap();
+    assert_eq!((rows.len(), rows.iter().map(|row| requests(row)).sum::<u64>()), (4, 64));
+    for row in &rows {
+        assert_eq!(row["hot"].as_bool().unwrap(), requests(row) > 24, "{row}");
+    }
+    let most = rows.iter().map(|row| requests(row)).max().unwrap();
+    let spread = summary["spread"].as_array().unwrap().iter().find(|row| row["role"] == "decode").unwrap();
+    assert_eq!(spread["max_over_mean"].as_f64().unwrap(), most as f64 / 16.0);
+    assert_eq!(most, 64, "once the shared prompt was sent somewhere, overlap leads everybody there");
+    assert!(printed.contains("D0"), "{printed}");
+}
+
+#[test]
+fn case_67_workers_that_got_nothing_are_named() {
+    let scratch = Scratch::new();
+    let rows: Vec<String> = (0..3)
+        .map(|k| {
+            format!(r#"{{"session_id":"q{k}","turn_id":0,"timestamp":{k}.0,"input_length":64,"output_length":4}}"#)
+        })
+        .collect();
+    scratch.write("trace.jsonl", &rows.join("\n"));
+    let shape = ["--set", "cluster.prefill=1", "--set", "cluster.decode=5", "--mechanism", "pd", "--policy", "default"];
+    let args = [&["replay", "trace.jsonl", "--name", "run"], &shape[..]].concat();
+    let printed = scratch.run(&args).code(0).stdout;
+    let summary = scratch.json("outputs/run/summary.json");
+    let spread = summary["spread"].as_array().unwrap().iter().find(|row| row["role"] == "decode").unwrap();
+    assert_eq!((spread["workers"].as_u64(), spread["idle_workers"].as_u64()), (Some(5), Some(2)));
+    assert_eq!(spread["max_over_mean"].as_f64(), Some(1.0 / 0.6));
+    assert!(printed.contains("2 of 5 decode workers got no request"), "{printed}");
+}
+
+#[test]
+fn case_68_without_an_index_nothing_is_promised() {
+    let Some(text) = case("68-kv-aware-with-an-empty-index/trace.jsonl") else { return };
+    let played = play(&trace(&text), &scenario(&["cluster.prefill = 2\npolicy.name = 'kv-aware'"]));
+    played.all_ok();
+    for record in &played.records {
+        assert_eq!((record.index_hit_tokens_device, record.index_hit_tokens_host_only), (None, None));
+    }
+    assert!((0..6).all(|k| played.of(&format!("s{k}"), 0).assumed_hit_tokens == 0), "nothing was sent before");
+}
+
+#[test]
+fn manual_and_sticky_agree_and_no_session_leaves_a_worker_that_lives() {
+    let cluster = "
+cluster.prefill = 2
+cluster.decode = 4
+cluster.router.decode_policy = 'manual'
+replay.mechanism = 'pd'
+policy.name = 'sticky'";
+    let played = play(&conversations(20, 0.02, &[0.0, 3.0, 6.0]), &scenario(&[cluster]));
+    played.all_ok();
+    for k in 0..20 {
+        let session = format!("s{k}");
+        assert!((1..3).all(|turn| played.worker(&session, turn) == played.worker(&session, 0)), "{session}");
+    }
+    assert!(played.noted(LedgerKind::RouteMismatch).is_empty());
+    assert!(shares(&played).values().all(|share| *share == 15), "{:?}", shares(&played));
+}
+
+#[test]
+fn a_target_that_is_dead_is_refused_until_discovery_tells() {
+    let cluster = "
+cluster.prefill = 1
+cluster.decode = 2
+cluster.discovery_delay_ms = 4000
+cluster.router.decode_policy = 'consistent_hashing'
+replay.mechanism = 'pd'
+policy.name = 'kv-aware'
+fault = [{ kind = 'kill', worker = 'D0', at_s = 8 }]";
+    let played = play(&conversations(2, 0.5, &[0.0, 5.0, 10.0, 15.0]), &scenario(&[cluster]));
+    let session = if played.worker("s0", 0) == "D0" { "s0" } else { "s1" };
+    let early = played.of(session, 2);
+    assert_eq!((early.outcome, early.decode_worker_intended.as_deref()), (Outcome::Error, Some("D0")), "{early:#?}");
+    assert!(early.error_message.as_deref().unwrap().contains("connection refused by D0"));
+    assert_eq!(
+        (played.of(session, 3).outcome, played.worker(session, 3)),
+        (Outcome::Ok, "D1"),
+        "then it goes elsewhere"
+    );
+    let bad = played.records.iter().filter(|record| !record.outcome.is_ok()).count();
+    assert_eq!(bad, 1, "nobody else notices");
+}
+
+#[test]
+fn a_target_the_router_lost_before_the_replayer_is_refused_in_words() {
+    // The policy keeps naming D0: it learns of the kill at the same time as the router, but the request was on its way.
+    let cluster = "
+cluster.prefill = 1
+cluster.decode = 2
+cluster.hop_us = 1_000_000
+cluster.discovery_delay_ms = 0
+replay.mechanism = 'pd'
+policy.name = 'kv-aware'
+fault = [{ kind = 'kill', worker = 'D0', at_s = 20.5 }]";
+    let played = play(&conversations(1, 0.0, &[0.0, 20.0, 40.0]), &scenario(&[cluster]));
+    let refused = played.of("s0", 1);
+    assert_eq!((refused.outcome, refused.http_status), (Outcome::Error, Some(503)), "{refused:#?}");
+    assert!(refused.error_message.as_deref().unwrap().contains("failed to select a decode worker"));
+    assert_eq!(played.of("s0", 2).outcome, Outcome::Ok);
+}
