@@ -135,6 +135,22 @@ impl Faults {
         self.take(kind, |fault| fault.strikes(Some(from)) && fault.to.is_none_or(|limited| limited == to))
     }
 
+    /// A fault in force keeps `worker` down.
+    pub fn keeps_down(&self, worker: WorkerId) -> bool {
+        let down =
+            |fault: &Fault| matches!(fault.kind, FaultKind::Kill | FaultKind::Leave) && fault.worker == Some(worker);
+        self.all.iter().zip(&self.in_force).any(|(fault, in_force)| *in_force && down(fault))
+    }
+
+    /// `worker` is brought up on purpose: what kept it down is over.
+    pub fn lift(&mut self, worker: WorkerId) {
+        for (fault, in_force) in self.all.iter().zip(&mut self.in_force) {
+            if matches!(fault.kind, FaultKind::Kill | FaultKind::Leave) && fault.worker == Some(worker) {
+                *in_force = false;
+            }
+        }
+    }
+
     /// Product of the slow-downs of a worker, or of all its links, that are in force.
     pub fn slowdown(&self, kind: FaultKind, worker: WorkerId) -> f64 {
         let slows = |at: &usize| {

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use thiserror::Error;
 
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
-use crate::cluster::{Cluster, Fault, FaultConfig, FaultKind, RouterPolicy};
+use crate::cluster::{Cluster, Fault, FaultConfig, FaultKind, Notice, RouterPolicy};
 use crate::engine::Cx;
 use crate::policies::{HeaderMode, PolicyName};
 use crate::record::{LedgerEvent, LedgerKind, RunFacts};
@@ -147,8 +147,8 @@ impl<'a> Driver<'a> {
                 break;
             }
         }
-        while let Some((kind, worker)) = self.cluster.poll_fault() {
-            self.observer.ledger(&fault_line(self.now, kind, worker))?;
+        while let Some(notice) = self.cluster.poll_notice() {
+            self.observer.ledger(&ledger_line(self.now, notice, self.session_ids))?;
         }
         while let Some(line) = self.replayer.poll_ledger() {
             self.observer.ledger(&line)?;
@@ -246,13 +246,19 @@ fn resolve_faults(trace: &Trace, faults: &[FaultConfig]) -> Result<Vec<Fault>, S
     faults.iter().enumerate().map(resolve).collect()
 }
 
-fn fault_line(now: Time, kind: FaultKind, worker: Option<WorkerId>) -> LedgerEvent {
+fn ledger_line(now: Time, notice: Notice, session_ids: &[&str]) -> LedgerEvent {
+    let (kind, session, worker, detail) = match notice {
+        Notice::Fault { kind, worker } => (LedgerKind::Fault, None, worker, fault_label(kind)),
+        Notice::SessionDropped { worker, session, reason } => {
+            (LedgerKind::WorkerDroppedSession, Some(session_ids[session.ix()]), Some(worker), reason.as_str())
+        }
+    };
     LedgerEvent {
         at_ns: now.ns(),
-        kind: LedgerKind::Fault,
-        session_id: None,
+        kind,
+        session_id: session.map(str::to_owned),
         turn_id: None,
         worker: worker.map(|worker| worker.to_string()),
-        detail: Some(fault_label(kind).to_owned()),
+        detail: Some(detail.to_owned()),
     }
 }
