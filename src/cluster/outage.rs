@@ -101,12 +101,11 @@ impl Cluster {
         self.schedule(cx.now + delay, Message::Discovered { site, state });
     }
 
-    /// Flights of a dead decode worker that it did not hold itself: still on their way to it, or just over.
+    /// Flights of a dead prefill worker whose KV was computed but has not arrived: the rest was in the worker itself.
     fn fail_handed_over(&mut self, cx: Cx<'_>, site: usize) {
         if self.sites[site].id.role != Role::Prefill {
             return;
         }
-        // P has sent everything it had for these: D goes on without it. The rest was in the worker.
         let moving = |flight: &crate::cluster::flight::Flight| {
             flight.prefill == Some(site) && flight.prefilled.is_some() && flight.prefill_open()
         };
