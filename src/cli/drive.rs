@@ -10,8 +10,9 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, RunFolder, RunManifest, write_whole};
 use crate::cli::progress::Display;
 use crate::cli::provenance;
-use crate::cli::recorder::{Recorder, wall_now};
+use crate::cli::recorder::{Files, Recorder, wall_now};
 use crate::cli::signals::Signals;
+use crate::cli::stages::{Stage, Stopwatch};
 use crate::cli::terminal::Terminal;
 use crate::record::RunFacts;
 use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary, Verdict};
@@ -47,13 +48,13 @@ pub struct Finished {
     pub wall_seconds: f64,
 }
 
-/// Runs `job` into `folder`.
-pub fn drive(job: &Job, folder: &RunFolder) -> Result<Finished, Failure> {
+/// Runs `job` into `folder`; laps `watch` at the end of each stage.
+pub fn drive(job: &Job, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Finished, Failure> {
     let began = wall_now();
     let mut info = provenance::run_info(job.scenario, job.trace, job.preflight);
     let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info);
     write_manifest(folder, &manifest)?;
-    let outcome = run_and_write(job, folder, &manifest.run_id, &mut info);
+    let outcome = run_and_write(job, folder, &manifest.run_id, &mut info, watch);
     let wall_seconds = began.elapsed().as_secs_f64();
     manifest.stamp(wall_seconds);
     match outcome {
@@ -61,6 +62,7 @@ pub fn drive(job: &Job, folder: &RunFolder) -> Result<Finished, Failure> {
             let exit = exit_of(&summary, job.signals);
             manifest.end(info, facts, exit);
             write_manifest(folder, &manifest)?;
+            watch.lap(Stage::Write);
             Ok(Finished { summary, exit, wall_seconds })
         }
         Err(failure) => {
@@ -77,11 +79,14 @@ fn run_and_write(
     folder: &RunFolder,
     run_id: &str,
     info: &mut RunInfo,
+    watch: &mut Stopwatch,
 ) -> Result<(RunSummary, RunFacts), Failure> {
     let title = format!("{}: {} requests in {} sessions, {}", info.name, info.requests, info.sessions, info.driver);
     let display = job.display.map(|terminal| Display::start(terminal, &title, info.requests, wall_now()));
     let accumulator = Accumulator::new(job.percentiles.clone());
-    let mut recorder = Recorder::open(folder, info.requests, accumulator, job.signals, display).map_err(broken)?;
+    let files = Files::create(folder, info.requests).map_err(broken)?;
+    watch.lap(Stage::Prepare);
+    let mut recorder = Recorder::new(files, accumulator, job.signals, display, watch);
     let ended = sim::run(job.trace, job.scenario, run_id, &mut recorder);
     // Records are kept whatever ended the run; what ended it is the failure to tell.
     let recorded = recorder.finish();
@@ -89,6 +94,7 @@ fn run_and_write(
     let accumulator = recorded.map_err(broken)?;
     info.state = state_of(status);
     let summary = accumulator.finish(&facts, info).map_err(Failure::broke)?;
+    watch.lap(Stage::Summarise);
     write_results(folder, &summary).map_err(broken)?;
     Ok((summary, facts))
 }

@@ -23,6 +23,7 @@ mod replicas;
 mod report;
 mod scenario;
 mod signals;
+mod stages;
 mod stdout;
 mod terminal;
 mod trace;

@@ -3,63 +3,84 @@
 //! Invariant: the first write that fails ends the run, and everything handed over before it is on the disk.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
 use crate::cli::folder::{self, Part, RunFolder, jsonl::JsonLines};
 use crate::cli::progress::Display;
 use crate::cli::signals::Signals;
+use crate::cli::stages::{Stage, Stopwatch};
 use crate::protocol::TokenRun;
 use crate::record::{LedgerEvent, RequestRecord};
 use crate::results::{Accumulator, FrameWriter};
 use crate::sim::{Observer, Progress};
 
-/// Observer of one run.
-pub struct Recorder<'a> {
+/// Bytes of `requests.parquet` gathered before they are handed over: its writer hands out a page header at a time.
+const TABLE_BUFFER: usize = 256 * 1024;
+
+/// The files that grow with the run.
+pub struct Files {
     requests: JsonLines,
     events: JsonLines,
-    table: FrameWriter<File>,
+    table: FrameWriter<BufWriter<File>>,
     table_part: Part,
-    accumulator: Accumulator,
-    signals: &'a Signals,
-    display: Option<Display<'a>>,
-    failed: Option<io::Error>,
 }
 
-impl<'a> Recorder<'a> {
+impl Files {
     /// Opens the files of `folder` for about `planned` requests.
-    pub fn open(
-        folder: &RunFolder,
-        planned: u64,
-        accumulator: Accumulator,
-        signals: &'a Signals,
-        display: Option<Display<'a>>,
-    ) -> io::Result<Recorder<'a>> {
+    pub fn create(folder: &RunFolder, planned: u64) -> io::Result<Files> {
         let now = wall_now();
         let requests = JsonLines::create(folder.file(folder::REQUESTS), now)?;
         let events = JsonLines::create(folder.file(folder::EVENTS), now)?;
         let table_part = Part::create(folder.file(folder::REQUESTS_PARQUET))?;
-        let table =
-            FrameWriter::new(table_part.handle()?, planned as usize).map_err(|error| table_part.blame(error))?;
-        Ok(Recorder { requests, events, table, table_part, accumulator, signals, display, failed: None })
+        let out = BufWriter::with_capacity(TABLE_BUFFER, table_part.handle()?);
+        let table = FrameWriter::new(out, planned as usize).map_err(|error| table_part.blame(error))?;
+        Ok(Files { requests, events, table, table_part })
+    }
+}
+
+/// Observer of one run.
+pub struct Recorder<'a> {
+    files: Files,
+    accumulator: Accumulator,
+    signals: &'a Signals,
+    display: Option<Display<'a>>,
+    watch: &'a mut Stopwatch,
+    failed: Option<io::Error>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Into `files` and `accumulator`; `watch` is lapped between them.
+    pub fn new(
+        files: Files,
+        accumulator: Accumulator,
+        signals: &'a Signals,
+        display: Option<Display<'a>>,
+        watch: &'a mut Stopwatch,
+    ) -> Recorder<'a> {
+        Recorder { files, accumulator, signals, display, watch, failed: None }
     }
 
     /// The end of the run, good or bad: the files are complete as far as the records go.
     pub fn finish(self) -> io::Result<Accumulator> {
-        if let Some(display) = self.display {
+        let Recorder { files, accumulator, display, watch, failed, .. } = self;
+        watch.lap(Stage::Simulate);
+        if let Some(display) = display {
             display.end();
         }
-        let finished = self.requests.finish().and(self.events.finish());
-        self.failed.map_or(finished, Err)?;
-        self.table.finish().map_err(|error| self.table_part.blame(error))?;
-        self.table_part.publish()?;
-        Ok(self.accumulator)
+        let finished = files.requests.finish().and(files.events.finish());
+        watch.lap(Stage::Lines);
+        failed.map_or(finished, Err)?;
+        files.table.finish().map_err(|error| files.table_part.blame(error))?;
+        files.table_part.publish()?;
+        watch.lap(Stage::Table);
+        Ok(accumulator)
     }
 
     fn flush_if_due(&mut self, now: Instant) -> io::Result<()> {
-        self.requests.flush_if_due(now)?;
-        self.events.flush_if_due(now)
+        self.files.requests.flush_if_due(now)?;
+        self.files.events.flush_if_due(now)
     }
 }
 
@@ -68,14 +89,21 @@ impl Observer for Recorder<'_> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        self.requests.push(record)?;
-        self.table.push(record).map_err(|error| self.table_part.blame(error))?;
+        self.watch.lap(Stage::Simulate);
+        self.files.requests.push(record)?;
+        self.watch.lap(Stage::Lines);
+        self.files.table.push(record).map_err(|error| self.files.table_part.blame(error))?;
+        self.watch.lap(Stage::Table);
         self.accumulator.push(record, tokens);
+        self.watch.lap(Stage::Summarise);
         Ok(())
     }
 
     fn ledger(&mut self, event: &LedgerEvent) -> io::Result<()> {
-        self.events.push(event)
+        self.watch.lap(Stage::Simulate);
+        self.files.events.push(event)?;
+        self.watch.lap(Stage::Lines);
+        Ok(())
     }
 
     fn progress(&mut self, progress: &Progress) -> ControlFlow<()> {

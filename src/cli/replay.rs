@@ -13,9 +13,10 @@ use crate::cli::output::OutputArgs;
 use crate::cli::preflight;
 use crate::cli::replicas;
 use crate::cli::signals::Signals;
+use crate::cli::stages::{Stage, Stopwatch};
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
-use crate::results::render::Extras;
+use crate::results::render::{Extras, Format};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,13 +54,18 @@ pub struct ReplayArgs {
     /// Replace an earlier run of this --name; stops when the folder holds anything else.
     #[arg(long, requires = "name", help_heading = "Results")]
     overwrite: bool,
+    /// Print where the wall time went, stage by stage, on stderr.
+    #[arg(long, conflicts_with = "replicas", help_heading = "Output")]
+    timings: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Runs it.
 pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let mut watch = Stopwatch::start();
     let mut inputs = args.inputs.resolve()?;
+    watch.lap(Stage::Read);
     if args.replicas > 1 && !args.inputs.scenario.sets(replicas::JITTER_KEY) {
         replicas::jitter(&mut inputs.scenario);
     }
@@ -86,8 +92,12 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         let finished = replicas::run(&job, &folder, args.replicas, args.jobs)?;
         return replicas::print(&finished, &folder, args.output.format(), terminal);
     }
-    let finished = drive(&job, &folder)?;
+    let finished = drive(&job, &folder, &mut watch)?;
     print(&finished, &folder, args, terminal)?;
+    watch.lap(Stage::Print);
+    if args.timings {
+        terminal.messages.note(watch.table().render(Format::Table, terminal.style).trim_end());
+    }
     Ok(finished.exit)
 }
 

@@ -16,6 +16,7 @@ use crate::cli::drive::{Finished, Job, broken, drive, write_json};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, RunFolder};
 use crate::cli::output::json;
+use crate::cli::stages::Stopwatch;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::results::render::Format;
@@ -121,7 +122,7 @@ fn run_all(job: &Job, folders: &[RunFolder], threads: usize) -> Result<Vec<Finis
 fn run_one(job: &Job, number: u32, folder: &RunFolder) -> Result<Finished, Failure> {
     let mut scenario = job.scenario.clone();
     scenario.seed = scenario.seed.wrapping_add(u64::from(number));
-    let finished = drive(&Job { scenario: &scenario, display: None, ..*job }, folder)?;
+    let finished = drive(&Job { scenario: &scenario, display: None, ..*job }, folder, &mut Stopwatch::start())?;
     if let Some(terminal) = job.display {
         let ended = format!("{} of seed {}: {} ok", folder.name(), scenario.seed, finished.summary.completed);
         terminal.messages.progress(ended);

@@ -145,6 +145,7 @@ impl Accumulator {
             info,
             facts,
             signals: &self.signals,
+            mean_peak_context: self.sessions.mean_peak_context(),
             outcomes: &self.outcomes,
             errors: &errors,
             sessions: &sessions,

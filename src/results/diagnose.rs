@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cause::{Cause, CauseLine, CounterDrift, Room, SlotShortage};
 use super::outcomes::{ErrorGroup, Outcomes};
+use super::sessions::context_tokens;
 use super::{Fairness, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow};
 use crate::protocol::ErrorClass;
 use crate::record::{ExecutionMode, ModeReason, RequestRecord, RunFacts};
@@ -20,7 +21,6 @@ pub(super) struct Signals {
     extra_placements: u64,
     modes: BTreeMap<ExecutionMode, u64>,
     reasons: BTreeMap<ModeReason, u64>,
-    contexts: BTreeMap<String, u64>,
     refused: Refused,
 }
 
@@ -36,6 +36,8 @@ pub(super) struct Diagnosis<'a> {
     pub info: &'a RunInfo,
     pub facts: &'a RunFacts,
     pub signals: &'a Signals,
+    /// Mean over sessions of their largest prompt with its answer, tokens.
+    pub mean_peak_context: Option<f64>,
     pub outcomes: &'a Outcomes,
     pub errors: &'a [ErrorGroup],
     pub sessions: &'a [SessionRow],
@@ -47,16 +49,12 @@ pub(super) struct Diagnosis<'a> {
 
 impl Signals {
     pub(super) fn add(&mut self, record: &RequestRecord) {
-        let context = u64::from(record.input_tokens) + u64::from(record.expected_output_tokens);
         self.route_mismatches += u64::from(record.route_mismatch);
         self.extra_placements += u64::from(record.placements.saturating_sub(1));
         *self.modes.entry(record.execution_mode).or_insert(0) += 1;
         *self.reasons.entry(record.mode_reason).or_insert(0) += 1;
-        match self.contexts.get_mut(&record.session_id) {
-            Some(largest) => *largest = context.max(*largest),
-            None => drop(self.contexts.insert(record.session_id.clone(), context)),
-        }
         if record.error_class.as_deref() == Some(ErrorClass::ContextLimit.as_str()) {
+            let context = context_tokens(record);
             self.refused.requests += 1;
             self.refused.sessions.insert(record.session_id.clone());
             self.refused.smallest_tokens =
@@ -140,8 +138,7 @@ fn session_cap(run: &Diagnosis) -> Option<Cause> {
 
 /// How many mean peak contexts one pool holds.
 fn room(run: &Diagnosis, slots: &SlotFacts) -> Option<Room> {
-    let total: u64 = run.signals.contexts.values().sum();
-    let mean = super::stats::share(total, run.signals.contexts.len() as u64).filter(|mean| *mean > 0.0)?;
+    let mean = run.mean_peak_context.filter(|mean| *mean > 0.0)?;
     Some(Room {
         kv_pool_tokens: slots.kv_pool_tokens,
         mean_context_tokens: mean,

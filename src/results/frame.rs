@@ -1,16 +1,18 @@
 //! [`FrameWriter`]: `requests.parquet`, one column per field of the record, through polars.
 //!
-//! The only file that names polars. Records go straight into column builders; full row groups are written as they fill, so
-//! memory stays bounded. Everything runs on the calling thread. Labels are plain strings; what is null in a record is null here.
+//! The only file that names polars, and of it only the arrays and the Parquet writer: a data frame would triple the build.
+//! Records go straight into column builders; full row groups are written as they fill, so memory stays bounded. Everything
+//! runs on the calling thread. Labels are plain strings; what is null in a record is null here.
 
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 
-use polars_core::prelude::{
-    BooleanChunkedBuilder, ChunkedBuilder, Column, DataFrame, Float64Type, IntoColumn, PlSmallStr, PolarsError,
-    PolarsNumericType, PrimitiveChunkedBuilder, StringChunkedBuilder, UInt32Type, UInt64Type,
+use polars_arrow::array::{Array, MutableArray, MutableBinaryViewArray, MutableBooleanArray, MutablePrimitiveArray};
+use polars_arrow::datatypes::{ArrowSchema, Field};
+use polars_parquet::write::{
+    CompressionOptions, Compressor, DynIter, DynStreamingIterator, Encoding, FallibleStreamingIterator, FileWriter,
+    StatisticsOptions, Version, WriteOptions, array_to_pages, to_nested, to_parquet_leaves,
 };
-use polars_io::parquet::write::{BatchedWriter, ParquetCompression, ParquetWriter};
 
 use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
 
@@ -20,11 +22,24 @@ use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
 /// Rows of a row group.
 const GROUP_ROWS: usize = 65_536;
 
+const OPTIONS: WriteOptions = WriteOptions {
+    statistics: StatisticsOptions {
+        min_value: true,
+        max_value: true,
+        distinct_count: false,
+        null_count: true,
+        binary_statistics_truncate_length: None,
+    },
+    version: Version::V1,
+    compression: CompressionOptions::Snappy,
+    data_page_size: None,
+};
+
 /// Writes request records as Parquet.
 pub struct FrameWriter<W: Write> {
     columns: Columns,
     rows: usize,
-    writer: BatchedWriter<Watched<W>>,
+    writer: FileWriter<Watched<W>>,
     failure: Arc<OnceLock<io::ErrorKind>>,
 }
 
@@ -41,13 +56,9 @@ impl<W: Write> FrameWriter<W> {
     /// When the header cannot be written.
     pub fn new(out: W, expected_rows: usize) -> io::Result<Self> {
         let columns = Columns::new(expected_rows.min(GROUP_ROWS));
-        let schema = frame(0, Columns::new(0).take())?.schema().as_ref().clone();
         let failure = Arc::new(OnceLock::new());
-        let writer = ParquetWriter::new(Watched { out, failure: failure.clone() })
-            .with_compression(ParquetCompression::Snappy)
-            .set_parallel(false)
-            .batched(&schema)
-            .map_err(io::Error::from)?;
+        let watched = Watched { out, failure: failure.clone() };
+        let writer = FileWriter::try_new(watched, columns.schema(), OPTIONS).map_err(io::Error::from)?;
         Ok(FrameWriter { columns, rows: 0, writer, failure })
     }
 
@@ -69,19 +80,30 @@ impl<W: Write> FrameWriter<W> {
         if self.rows > 0 {
             self.flush()?;
         }
-        self.writer.finish().map_err(|error| self.io_error(error))
+        self.writer.end(None).map_err(|error| self.io_error(error.into()))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let group = frame(self.rows, self.columns.take())?;
-        self.rows = 0;
-        self.writer.write_batch(&group).map_err(|error| self.io_error(error))
+        let columns = self.columns.take();
+        let types = self.writer.parquet_schema().fields().to_vec();
+        // A flat column is one leaf. Its own validity is written: going through the nested form would make polars clear
+        // 8 MiB of zeroes for the first column without a value.
+        let pages = columns.into_iter().zip(types).map(|((column, encoding), kind)| {
+            let nested = to_nested(column.as_ref(), &kind)?;
+            let leaf = to_parquet_leaves(kind).swap_remove(0);
+            let pages = array_to_pages(column.as_ref(), leaf, &nested[0], OPTIONS, encoding)?;
+            let pages =
+                Compressor::new(DynIter::new(pages.map(|page| page.map_err(Into::into))), OPTIONS.compression, vec![]);
+            Ok(DynStreamingIterator::new(pages.map_err(Into::into)))
+        });
+        let rows = std::mem::take(&mut self.rows) as u64;
+        self.writer.write(rows, DynIter::new(pages)).map_err(|error| self.io_error(error.into()))
     }
 
-    fn io_error(&self, error: PolarsError) -> io::Error {
+    fn io_error(&self, error: io::Error) -> io::Error {
         match self.failure.get() {
             Some(kind) => io::Error::new(*kind, error.to_string()),
-            None => io::Error::other(error),
+            None => error,
         }
     }
 }
@@ -111,34 +133,28 @@ impl<W: Write> Write for Watched<W> {
     }
 }
 
-fn frame(rows: usize, columns: Vec<Column>) -> io::Result<DataFrame> {
-    DataFrame::new(rows, columns).map_err(io::Error::from)
-}
-
 /// A field's type, as a column.
 trait Cell {
-    type Builder;
-    fn builder(name: &str, capacity: usize) -> Self::Builder;
+    type Builder: MutableArray;
+    /// Dictionaries pay for what repeats; times and lengths hardly do.
+    const ENCODING: Encoding;
+    fn builder(capacity: usize) -> Self::Builder;
     fn put(&self, column: &mut Self::Builder);
-    fn column(builder: Self::Builder) -> Column;
 }
 
 macro_rules! number_cells {
-    ($($field:ty => $stored:ty, $convert:expr;)+) => {
+    ($($field:ty => $stored:ty, $encoding:ident, $convert:expr;)+) => {
         $(impl Cell for $field {
-            type Builder = PrimitiveChunkedBuilder<$stored>;
+            type Builder = MutablePrimitiveArray<$stored>;
+            const ENCODING: Encoding = Encoding::$encoding;
 
-            fn builder(name: &str, capacity: usize) -> Self::Builder {
-                PrimitiveChunkedBuilder::new(PlSmallStr::from_str(name), capacity)
+            fn builder(capacity: usize) -> Self::Builder {
+                MutablePrimitiveArray::with_capacity(capacity)
             }
 
             fn put(&self, column: &mut Self::Builder) {
-                let convert: fn(&$field) -> Option<<$stored as PolarsNumericType>::Native> = $convert;
-                column.append_option(convert(self));
-            }
-
-            fn column(builder: Self::Builder) -> Column {
-                builder.finish().into_column()
+                let convert: fn(&$field) -> Option<$stored> = $convert;
+                column.push(convert(self));
             }
         })+
     };
@@ -147,31 +163,28 @@ macro_rules! number_cells {
 macro_rules! text_cells {
     ($($field:ty => $convert:expr;)+) => {
         $(impl Cell for $field {
-            type Builder = StringChunkedBuilder;
+            type Builder = MutableBinaryViewArray<str>;
+            const ENCODING: Encoding = Encoding::RleDictionary;
 
-            fn builder(name: &str, capacity: usize) -> Self::Builder {
-                StringChunkedBuilder::new(PlSmallStr::from_str(name), capacity)
+            fn builder(capacity: usize) -> Self::Builder {
+                MutableBinaryViewArray::with_capacity(capacity)
             }
 
             fn put(&self, column: &mut Self::Builder) {
                 let convert: fn(&$field) -> Option<&str> = $convert;
-                column.append_option(convert(self));
-            }
-
-            fn column(builder: Self::Builder) -> Column {
-                builder.finish().into_column()
+                column.push(convert(self));
             }
         })+
     };
 }
 
 number_cells! {
-    u32 => UInt32Type, |value| Some(*value);
-    u64 => UInt64Type, |value| Some(*value);
-    Option<u16> => UInt32Type, |value| value.map(u32::from);
-    Option<u32> => UInt32Type, |value| *value;
-    Option<u64> => UInt64Type, |value| *value;
-    Option<f64> => Float64Type, |value| *value;
+    u32 => u32, RleDictionary, |value| Some(*value);
+    u64 => u64, Plain, |value| Some(*value);
+    Option<u16> => u32, RleDictionary, |value| value.map(u32::from);
+    Option<u32> => u32, RleDictionary, |value| *value;
+    Option<u64> => u64, Plain, |value| *value;
+    Option<f64> => f64, Plain, |value| *value;
 }
 
 text_cells! {
@@ -183,18 +196,15 @@ text_cells! {
 }
 
 impl Cell for bool {
-    type Builder = BooleanChunkedBuilder;
+    type Builder = MutableBooleanArray;
+    const ENCODING: Encoding = Encoding::Plain;
 
-    fn builder(name: &str, capacity: usize) -> Self::Builder {
-        BooleanChunkedBuilder::new(PlSmallStr::from_str(name), capacity)
+    fn builder(capacity: usize) -> Self::Builder {
+        MutableBooleanArray::with_capacity(capacity)
     }
 
     fn put(&self, column: &mut Self::Builder) {
-        column.append_value(*self);
-    }
-
-    fn column(builder: Self::Builder) -> Column {
-        builder.finish().into_column()
+        column.push(Some(*self));
     }
 }
 
@@ -208,7 +218,14 @@ macro_rules! columns {
 
         impl Columns {
             fn new(capacity: usize) -> Self {
-                Columns { capacity, $($field: <$kind as Cell>::builder(stringify!($field), capacity),)+ }
+                Columns { capacity, $($field: <$kind as Cell>::builder(capacity),)+ }
+            }
+
+            fn schema(&self) -> ArrowSchema {
+                [$((stringify!($field), self.$field.dtype()),)+]
+                    .into_iter()
+                    .map(|(name, kind)| Field::new(name.into(), kind.clone(), true))
+                    .collect()
             }
 
             fn push(&mut self, record: &RequestRecord) {
@@ -217,9 +234,9 @@ macro_rules! columns {
             }
 
             /// The finished columns; new ones of the same capacity take their place.
-            fn take(&mut self) -> Vec<Column> {
-                let full = std::mem::replace(self, Columns::new(self.capacity));
-                vec![$(<$kind as Cell>::column(full.$field),)+]
+            fn take(&mut self) -> Vec<(Box<dyn Array>, Encoding)> {
+                let mut full = std::mem::replace(self, Columns::new(self.capacity));
+                vec![$((full.$field.as_box(), <$kind as Cell>::ENCODING),)+]
             }
         }
     };
@@ -283,9 +300,9 @@ columns! {
 mod tests {
     use std::io::Cursor;
 
-    use polars_core::prelude::AnyValue;
-    use polars_io::SerReader;
-    use polars_io::prelude::ParquetReader;
+    use polars_arrow::array::{BinaryViewArrayGeneric, BooleanArray, PrimitiveArray, StaticArray};
+    use polars_arrow::types::NativeType;
+    use polars_parquet::read::{BasicDecompressor, PageReader, column_iter_to_arrays, infer_schema, read_metadata};
 
     use super::*;
 
@@ -300,20 +317,37 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
-    fn written(rows: u32) -> DataFrame {
+    /// Columns of every row group with their names, as a reader of the file finds them.
+    fn written(rows: u32) -> Vec<(String, Box<dyn Array>)> {
         let mut out = Vec::new();
         let mut writer = FrameWriter::new(&mut out, 3).unwrap();
         (0..rows).for_each(|turn| writer.push(&record(turn)).unwrap());
         let bytes = writer.finish().unwrap();
         assert_eq!(bytes, out.len() as u64);
-        ParquetReader::new(Cursor::new(out)).finish().unwrap()
+        let metadata = read_metadata(&mut Cursor::new(&out)).unwrap();
+        assert_eq!(metadata.num_rows, rows as usize);
+        let fields = infer_schema(&metadata).unwrap();
+        let column = |(field, chunk): (&Field, &polars_parquet::read::ColumnChunkMetadata)| {
+            let range = chunk.byte_range();
+            let bytes = out[range.start as usize..range.end as usize].to_vec();
+            let pages = PageReader::new(Cursor::new(bytes.into()), chunk, vec![], usize::MAX);
+            let kind = &chunk.descriptor().descriptor.primitive_type;
+            let pages = vec![BasicDecompressor::new(pages, vec![])];
+            let (mut arrays, _) = column_iter_to_arrays(pages, vec![kind], field.clone(), None).unwrap();
+            (field.name.to_string(), arrays.swap_remove(0))
+        };
+        let groups = metadata.row_groups.iter();
+        groups.flat_map(|group| fields.iter_values().zip(group.parquet_columns())).map(column).collect()
+    }
+
+    fn number<T: NativeType>(column: &dyn Array, row: usize) -> Option<T> {
+        column.as_any().downcast_ref::<PrimitiveArray<T>>().unwrap().get(row)
     }
 
     #[test]
     fn columns_are_the_fields_of_the_record_in_their_order() {
         let value = serde_json::to_string(&record(0)).unwrap();
-        let frame = written(1);
-        let names: Vec<&str> = frame.get_column_names().into_iter().map(|name| name.as_str()).collect();
+        let names: Vec<String> = written(1).into_iter().map(|(name, _)| name).collect();
         let places: Vec<usize> = names.iter().map(|name| value.find(&format!("\"{name}\":")).unwrap()).collect();
         assert!(places.is_sorted(), "{names:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&value).unwrap().as_object().unwrap().len(), names.len());
@@ -321,25 +355,30 @@ mod tests {
 
     #[test]
     fn values_and_nulls_come_back() {
-        let frame = written(2);
-        let cell = |name: &str| frame.column(name).unwrap().get(1).unwrap().into_static();
-        assert_eq!(cell("turn_id"), AnyValue::UInt32(1));
-        assert_eq!(cell("scheduled_ns"), AnyValue::UInt64(u64::MAX));
-        assert_eq!(cell("ttft_ms"), AnyValue::Float64(0.5));
-        assert_eq!(cell("route_mismatch"), AnyValue::Boolean(true));
-        assert_eq!(cell("http_status"), AnyValue::UInt32(503));
-        assert_eq!(cell("outcome").get_str(), Some("error"));
-        assert_eq!(cell("error_message").get_str(), Some("größer, \"so\""));
+        let columns = written(2);
+        let column = |name: &str| columns.iter().find(|(found, _)| found == name).unwrap().1.as_ref();
+        let text = |name: &str| {
+            let texts = column(name).as_any().downcast_ref::<BinaryViewArrayGeneric<str>>().unwrap();
+            texts.get(1).unwrap().to_owned()
+        };
+        assert_eq!(number::<u32>(column("turn_id"), 1), Some(1));
+        assert_eq!(number::<u64>(column("scheduled_ns"), 1), Some(u64::MAX));
+        assert_eq!(number::<f64>(column("ttft_ms"), 1), Some(0.5));
+        assert_eq!(column("route_mismatch").as_any().downcast_ref::<BooleanArray>().unwrap().get(1), Some(true));
+        assert_eq!(number::<u32>(column("http_status"), 1), Some(503));
+        assert_eq!(text("outcome"), "error");
+        assert_eq!(text("error_message"), "größer, \"so\"");
         for name in ["sent_ns", "e2e_ms", "cached_tokens", "prefill_worker"] {
-            assert_eq!(cell(name), AnyValue::Null, "{name}");
+            assert_eq!(column(name).null_count(), 2, "{name}");
         }
     }
 
     #[test]
     fn no_rows_and_several_row_groups_are_whole_files() {
-        assert_eq!((written(0).height(), written(0).width()), (0, written(1).width()));
+        assert!(written(0).is_empty(), "no row group");
         let many = written(GROUP_ROWS as u32 + 1);
-        assert_eq!(many.column("turn_id").unwrap().get(GROUP_ROWS).unwrap(), AnyValue::UInt32(GROUP_ROWS as u32));
+        let (name, last) = many.iter().rev().find(|(name, _)| name == "turn_id").unwrap();
+        assert_eq!((name.as_str(), number::<u32>(last.as_ref(), 0)), ("turn_id", Some(GROUP_ROWS as u32)));
     }
 
     #[test]

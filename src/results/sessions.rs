@@ -90,6 +90,7 @@ pub(super) struct SessionTally {
     turns: Vec<Turn>,
     e2e_ns: Vec<u64>,
     peak_input_tokens: u32,
+    peak_context_tokens: u64,
     served_by: BTreeSet<String>,
     meant_for: BTreeMap<String, u64>,
 }
@@ -114,6 +115,11 @@ impl SessionTallies {
         self.tallies[ix].add(record);
     }
 
+    /// Mean over sessions of their largest prompt with its answer, tokens.
+    pub(super) fn mean_peak_context(&self) -> Option<f64> {
+        share(self.tallies.iter().map(|tally| tally.peak_context_tokens).sum(), self.tallies.len() as u64)
+    }
+
     /// Rows by arrival rank. Without facts (a killed run) the rank is the order of the first scheduled turns.
     pub(super) fn rows(&self, facts: &[SessionFacts]) -> Vec<SessionRow> {
         let facts: HashMap<&str, &SessionFacts> = facts.iter().map(|fact| (fact.session_id.as_str(), fact)).collect();
@@ -127,6 +133,11 @@ impl SessionTallies {
     }
 }
 
+/// Prompt and answer asked for.
+pub(super) fn context_tokens(record: &RequestRecord) -> u64 {
+    u64::from(record.input_tokens) + u64::from(record.expected_output_tokens)
+}
+
 impl SessionTally {
     fn new(id: String) -> Self {
         SessionTally {
@@ -135,6 +146,7 @@ impl SessionTally {
             turns: Vec::new(),
             e2e_ns: Vec::new(),
             peak_input_tokens: 0,
+            peak_context_tokens: 0,
             served_by: BTreeSet::new(),
             meant_for: BTreeMap::new(),
         }
@@ -142,6 +154,7 @@ impl SessionTally {
 
     fn add(&mut self, record: &RequestRecord) {
         self.first_scheduled_ns = self.first_scheduled_ns.min(record.scheduled_ns);
+        self.peak_context_tokens = self.peak_context_tokens.max(context_tokens(record));
         self.peak_input_tokens = self.peak_input_tokens.max(record.input_tokens);
         self.turns.push(Turn {
             turn_id: record.turn_id,

@@ -2,7 +2,7 @@
 //!
 //! The magic number decides; a name that promises compression the bytes do not have is remarked on.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use flate2::read::MultiGzDecoder;
 
@@ -17,16 +17,11 @@ const LARGEST_HINT: u64 = 1 << 28;
 
 /// The decompressed bytes, or `None` when they are stored plainly.
 pub(super) fn unpack(file: &str, stored: &[u8], notices: &mut Vec<Notice>) -> Result<Option<Vec<u8>>, TraceError> {
-    let mut text = Vec::new();
     let (packing, result) = if stored.starts_with(GZIP) {
-        ("gzip", MultiGzDecoder::new(stored).read_to_end(&mut text))
+        let mut text = Vec::new();
+        ("gzip", MultiGzDecoder::new(stored).read_to_end(&mut text).map(|_| text))
     } else if stored.starts_with(ZSTD) {
-        // A hint from outside: room only, and not without bound.
-        if let Ok(Some(size)) = zstd::zstd_safe::get_frame_content_size(stored) {
-            text.reserve(size.min(LARGEST_HINT) as usize + 1);
-        }
-        let decoder = zstd::stream::read::Decoder::with_buffer(stored);
-        ("zstd", decoder.and_then(|mut decoder| decoder.read_to_end(&mut text)))
+        ("zstd", unpack_zstd(stored))
     } else {
         if (file.ends_with(".gz") || file.ends_with(".zst")) && !stored.is_empty() {
             let text = format!("{file} is named as compressed but is not; it was read as plain text");
@@ -35,9 +30,27 @@ pub(super) fn unpack(file: &str, stored: &[u8], notices: &mut Vec<Notice>) -> Re
         return Ok(None);
     };
     match result {
-        Ok(_) => Ok(Some(text)),
+        Ok(text) => Ok(Some(text)),
         Err(cause) => Err(TraceError::Unpack { file: file.to_owned(), packing, cause }),
     }
+}
+
+/// One frame that states its size is unpacked straight into the text, without a window in between; frames after it, or
+/// a frame of unknown or doubtful size, come as a stream.
+fn unpack_zstd(stored: &[u8]) -> io::Result<Vec<u8>> {
+    let frame = zstd::zstd_safe::find_frame_compressed_size(stored).unwrap_or(stored.len());
+    let size = zstd::zstd_safe::get_frame_content_size(stored).ok().flatten();
+    let mut text = Vec::new();
+    let mut rest = stored;
+    if let Some(size) = size.filter(|size| *size <= LARGEST_HINT) {
+        text.reserve_exact(size as usize);
+        zstd::bulk::Decompressor::new()?.decompress_to_buffer(&stored[..frame], &mut text)?;
+        rest = &stored[frame..];
+    }
+    if !rest.is_empty() {
+        zstd::stream::read::Decoder::with_buffer(rest)?.read_to_end(&mut text)?;
+    }
+    Ok(text)
 }
 
 /// Refuses what is plainly no JSONL, by its first bytes.
