@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says when it skips")]
 
 mod cases;
+mod causes;
 mod reading;
 mod schema;
 mod story;
