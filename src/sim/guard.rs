@@ -42,9 +42,57 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::ops::ControlFlow;
+
     use super::*;
     use crate::base::Dur;
+    use crate::protocol::TokenRun;
+    use crate::record::{LedgerEvent, RequestRecord};
+    use crate::scenario::load_text;
+    use crate::sim::{self, Observer, Progress, RunStatus};
     use crate::trace::{ReadOptions, read_bytes};
+
+    /// Nothing takes time: the whole trace happens at one moment, a token and a part of a prompt at a time.
+    const FREE: &str = "
+        replay.time_scale = 'inf'
+        admission.cap_max = 1
+        cluster = { hop_us = 0, link = { setup_us = 0, gbytes_per_s = 1e9 } }
+        [engine]
+        chunk_tokens = 1
+        ingest_base_ms = 0
+        ingest_per_token_us = 0
+        admission_cost_us = 0
+        kv_bytes_per_token = 1
+        timing = { p0 = 0, p1 = 0, p2 = 0, d0 = 0, d1 = 0, d2 = 0, d3 = 0, experts = 0, top_k = 0 }
+    ";
+
+    struct Counter(u64);
+
+    impl Observer for Counter {
+        fn record(&mut self, _: &RequestRecord, _: &[TokenRun]) -> io::Result<()> {
+            self.0 += 1;
+            Ok(())
+        }
+
+        fn ledger(&mut self, _: &LedgerEvent) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn progress(&mut self, _: &Progress) -> ControlFlow<()> {
+            ControlFlow::Continue(())
+        }
+    }
+
+    #[test]
+    fn a_run_that_takes_no_time_is_not_stuck() {
+        let text = include_bytes!("../../traces/sample-6.jsonl");
+        let trace = read_bytes("sample-6.jsonl", text, &ReadOptions::default()).unwrap();
+        let mut counter = Counter(0);
+        let end = sim::run(&trace, &load_text("free.toml", FREE).unwrap(), "id", &mut counter).unwrap();
+        assert_eq!((end.status, counter.0), (RunStatus::Completed, trace.turns.len() as u64));
+        assert!(end.facts.duration_ns < 1_000_000, "{} ns", end.facts.duration_ns);
+    }
 
     fn guard() -> Guard {
         let row = "{\"session_id\":\"a\",\"turn_id\":1,\"timestamp\":0,\"input_length\":100,\"output_length\":7}\n";
