@@ -1,11 +1,12 @@
-//! Vocabulary every module shares: time, ids, seeded randomness.
+//! Vocabulary every module shares: time, ids, seeded randomness, numbers in words.
 //!
-//! Owns nothing that behaves: newtypes and their arithmetic only.
+//! Owns nothing that behaves: newtypes, their arithmetic and their spelling only.
 //! Invariant: no clock, no global state; a [`Time`] always comes from the caller.
 
 mod ids;
 mod rng;
 mod time;
+pub mod words;
 
 pub use ids::{RequestIx, Role, SessionIx, WorkerId};
 pub use rng::Rng;

@@ -29,7 +29,7 @@ pub struct RunInfo {
     pub limits: String,
     /// Time scale; null for "as fast as causality allows".
     pub time_scale: Option<f64>,
-    /// The time scale as a sentence: `time-scale 10: 6000 s → 600 s`.
+    /// The time scale as a sentence: `time-scale 10: 6,000 s → 600 s`.
     pub time_scale_text: String,
     /// Seed of the run.
     pub seed: u64,

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::outcomes::{ErrorGroup, Outcomes};
-use super::words::{count, plural};
 use super::{RunInfo, RunState};
+use crate::base::words::{count, plural};
 use crate::record::Outcome;
 
 /// Verdict on a run.

@@ -21,7 +21,6 @@ mod sentence;
 mod sessions;
 pub mod stats;
 mod summary;
-mod words;
 mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::words::{count, plural, tokens};
 use super::{Cause, Concentration, CounterDrift, Room, SlotShortage};
+use crate::base::words::{count, plural, tokens};
 
 impl Cause {
     pub(super) fn sentence(&self) -> String {

@@ -31,7 +31,7 @@ pub struct RunSummary {
     pub duration: Option<f64>,
     /// Prompt tokens of completed requests.
     pub total_input_tokens: u64,
-    /// Answer tokens received by completed requests.
+    /// Answer tokens of completed requests, as the rates count them. Those of failed requests are in `lengths.got_tokens` only.
     pub total_output_tokens: u64,
     /// Completed requests per second; null without a window.
     pub request_throughput: Option<f64>,
@@ -69,14 +69,14 @@ pub struct RunSummary {
     pub transfers: Transfers,
 }
 
-/// Answer tokens of the requests that were sent.
+/// Answer tokens of the requests that were sent, however they ended: not the base of the rates.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Lengths {
     /// Requests sent.
     pub requests: u64,
     /// Answer tokens asked for.
     pub wanted_tokens: u64,
-    /// Answer tokens received.
+    /// Answer tokens received, those of failed requests included.
     pub got_tokens: u64,
     /// `got / wanted`, 0 to 1.
     pub got_share: Option<f64>,

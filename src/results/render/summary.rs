@@ -4,8 +4,8 @@
 
 use super::table::{BOLD, Format, GREEN, RED, Style, cut, paint};
 use super::tables;
+use crate::base::words::{count, percent, plural, seconds, tokens};
 use crate::record::Outcome;
-use crate::results::words::{count, percent, plural, seconds, tokens};
 use crate::results::{Fairness, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure};
 
 /// What only the caller knows: never part of `summary.json`.
@@ -166,7 +166,9 @@ fn latency(summary: &RunSummary, page: &mut Page) {
     if let (Some(rate), Some(output)) = (summary.request_throughput, summary.output_throughput) {
         let window = summary.duration.map_or_else(String::new, |duration| seconds(duration * 1e3));
         let output = tokens(output);
-        lines.push(format!("{rate:.2} requests/s, {output} answer tokens/s from first send to last end ({window})"));
+        lines.push(format!(
+            "completed: {rate:.2} requests/s, {output} answer tokens/s from first send to last end ({window})"
+        ));
     }
     page.section("latency", lines);
 }
@@ -174,10 +176,12 @@ fn latency(summary: &RunSummary, page: &mut Page) {
 fn lengths(summary: &RunSummary, page: &mut Page) {
     let lengths = summary.lengths;
     let Some(share) = lengths.got_share.filter(|_| lengths.shorter > 0) else { return };
+    let failed = lengths.got_tokens.saturating_sub(summary.total_output_tokens);
+    let of_failed = if failed > 0 { format!(", {} of them of failed requests", count(failed)) } else { String::new() };
     page.section(
         "lengths",
         [format!(
-            "wanted {} answer tokens, got {} ({}); {} of {} shorter, {} of them counted as ok",
+            "wanted {} answer tokens, got {} ({}{of_failed}); {} of {} shorter, {} counted as ok",
             count(lengths.wanted_tokens),
             count(lengths.got_tokens),
             percent(share),
@@ -202,7 +206,11 @@ fn sessions(fairness: &Fairness, page: &mut Page) {
         format!("{name}{bar}")
     });
     let mut lines = vec![format!("direct share   {}", bars.collect::<Vec<_>>().join("   "))];
-    let shape = if fairness.two_peaked { "two-peaked, starvation suspected" } else { "not two-peaked" };
+    let shape = match (fairness.two_peaked, fairness.starved.is_some()) {
+        (true, true) => "two-peaked, starvation suspected",
+        (true, false) => "two-peaked, but the run is not above 20 % itself: none counts as starved",
+        (false, _) => "not two-peaked",
+    };
     let figure = |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.2}"));
     let figures = [
         fairness.direct_share.map(|share| format!("run {}", percent(share))),
@@ -231,7 +239,7 @@ fn starved(starved: &Starved) -> String {
     parts.extend(match (rank.starved, rank.others) {
         // The lowest rank says something only where none of the early sessions starves.
         (Some(_), Some(b)) if f64::from(starved.first_rank) > b => {
-            Some(format!("arrival rank ≥ {}", starved.first_rank))
+            Some(format!("arrival rank {}{}", if starved.count > 1 { "≥ " } else { "" }, starved.first_rank))
         }
         (Some(a), Some(b)) => Some(format!("mean arrival rank {a:.0} vs {b:.0}")),
         (_, _) => None,

@@ -94,7 +94,7 @@ impl Cell {
     }
 
     pub(super) fn count(n: u64) -> Cell {
-        Cell { shown: crate::results::words::count(n), raw: n.to_string() }
+        Cell { shown: crate::base::words::count(n), raw: n.to_string() }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The tables of a run: modes, sessions, workers, transfer pairs.
 
 use super::table::{Cell, Column, Table};
+use crate::base::words::{count, percent, seconds, tokens};
 use crate::record::{TransferRecord, WorkerRecord};
-use crate::results::words::{count, percent, seconds, tokens};
 use crate::results::{ModeRow, RunSummary, SessionRow, WorkerRow};
 
 /// A column with what its cells show of a row.

@@ -3,6 +3,7 @@
 //! Estimates only. Closed counts come straight from trace and scenario; what depends on timing comes from the
 //! `sketch` module. Nothing here is used by a run.
 
+mod prefill;
 mod render;
 mod service;
 mod sketch;
@@ -13,6 +14,7 @@ mod tests;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::prefill::PrefillLoad;
 use self::service::Service;
 use self::sketch::{Sketch, asks_for_slot, sketch};
 use super::conflicts::{Conflict, Severity, conflicts};
@@ -25,7 +27,7 @@ use crate::trace::{Trace, TurnTrace};
 /// The whole preflight of a scenario with a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Preflight {
-    /// Time scale in a sentence: `time-scale 10: 6000 s → 600 s`.
+    /// Time scale in a sentence: `time-scale 10: 6,000 s → 600 s`.
     pub time_scale: String,
     /// Span of the trace, seconds.
     pub span_s: f64,
@@ -43,9 +45,8 @@ pub struct Preflight {
     pub direct: Option<DirectShare>,
     /// Gaps against service times; null when no session has two turns.
     pub gaps: Option<Gaps>,
-    /// Prefill work over prefill time there is, estimated; above 1 the queue grows all run long. Null when the
-    /// trace is empty.
-    pub prefill_load: Option<f64>,
+    /// Prefill work over prefill time there is, estimated; null when all is sent at once.
+    pub prefill_load: Option<PrefillLoad>,
     /// Turns no worker can take.
     pub over_limit: OverLimit,
     /// Policy × mechanism × router.
@@ -82,6 +83,8 @@ pub struct Capacity {
     pub overload: f64,
     /// Mean context over all turns, tokens.
     pub mean_context_tokens: f64,
+    /// Contexts of that size of the sessions live at once, tokens.
+    pub live_context_tokens: f64,
     /// Whole sessions of that size in one worker's pool.
     pub sessions_per_worker: u64,
 }
@@ -91,6 +94,8 @@ pub struct Capacity {
 pub struct DirectShare {
     /// The smaller of the two below.
     pub predicted: f64,
+    /// With slots and KV room for all: turns that append little enough to what their session's seed left.
+    pub appendable: f64,
     /// If only slots were short: turns after a session's seed that can be appended, while it has a slot.
     pub by_slots: f64,
     /// If only KV room were short: appendable turns times the share of live sessions that fit into the pools.
@@ -140,7 +145,8 @@ pub fn preflight(scenario: &Scenario, trace: &Trace) -> Preflight {
     let slots = slot_cap(scenario, trace);
     let service = Service::new(scenario);
     let sketch = sketch(scenario, trace, &service, slots.map(|(workers, cap)| u64::from(workers) * cap));
-    let capacity = capacity(scenario, trace);
+    let capacity = capacity(scenario, trace, &sketch);
+    let direct = direct_share(scenario, trace, &sketch, &capacity);
     Preflight {
         time_scale: render::time_scale(&scenario.replay, trace.span().as_secs_f64()),
         span_s: trace.span().as_secs_f64(),
@@ -156,10 +162,10 @@ pub fn preflight(scenario: &Scenario, trace: &Trace) -> Preflight {
             release: scenario.admission.slot_release,
             starved: sketch.starved,
         }),
-        direct: direct_share(scenario, trace, &sketch, &capacity),
+        prefill_load: prefill::load(scenario, trace, &sketch, &capacity, direct.as_ref()),
+        direct,
         capacity,
         gaps: gaps(scenario, trace, &service),
-        prefill_load: sketch.prefill_load,
         over_limit: over_limit(scenario, trace),
         conflicts: conflicts(scenario),
     }
@@ -187,7 +193,7 @@ fn slot_cap(scenario: &Scenario, trace: &Trace) -> Option<(u16, u64)> {
     Some((scenario.cluster.decode, cap))
 }
 
-fn capacity(scenario: &Scenario, trace: &Trace) -> Capacity {
+fn capacity(scenario: &Scenario, trace: &Trace, sketch: &Sketch) -> Capacity {
     let workers = match scenario.replay.mechanism {
         Mechanism::Dp => scenario.cluster.colocated,
         Mechanism::Pd | Mechanism::Kvc => scenario.cluster.decode,
@@ -203,6 +209,7 @@ fn capacity(scenario: &Scenario, trace: &Trace) -> Capacity {
         peak_context_tokens,
         overload: peak_context_tokens as f64 / pool_tokens.max(1) as f64,
         mean_context_tokens,
+        live_context_tokens: mean_context_tokens * f64::from(sketch.peak_live),
         sessions_per_worker: (pool as f64 / mean_context_tokens.max(1.0)) as u64,
     }
 }
@@ -214,9 +221,9 @@ fn direct_share(scenario: &Scenario, trace: &Trace, sketch: &Sketch, capacity: &
     let requests = trace.turns.len() as f64;
     let fitting = capacity.pool_tokens as f64 / capacity.mean_context_tokens.max(1.0);
     let by_slots = sketch.direct_turns as f64 / requests;
-    let by_capacity =
-        sketch.appendable_turns as f64 / requests * (fitting / f64::from(sketch.peak_live.max(1))).min(1.0);
-    Some(DirectShare { predicted: by_slots.min(by_capacity), by_slots, by_capacity })
+    let appendable = sketch.appendable_turns as f64 / requests;
+    let by_capacity = appendable * (fitting / f64::from(sketch.peak_live.max(1))).min(1.0);
+    Some(DirectShare { predicted: by_slots.min(by_capacity), appendable, by_slots, by_capacity })
 }
 
 fn gaps(scenario: &Scenario, trace: &Trace, service: &Service) -> Option<Gaps> {

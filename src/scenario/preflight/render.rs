@@ -1,147 +1,187 @@
-//! Preflight in words: one line a finding, the pressing ones marked with `!`.
-
-use std::cmp::Ordering;
+//! Preflight in words: one line a finding, the pressing ones first after the head and marked with `!`.
+//!
+//! The numbers look as in the summary. A line says no more than its numbers: what an estimate leaves open is a range.
 
 use super::super::conflicts::Severity;
-use super::{Capacity, DirectShare, Gaps, OverLimit, Preflight, Slots};
+use super::{Capacity, DirectShare, Gaps, OverLimit, PrefillLoad, Preflight, Slots};
 use crate::admission::SlotRelease;
+use crate::base::words::{count, percent, plural, seconds, tokens};
 use crate::replay::ReplayConfig;
 
+/// Bounds closer than this are one number.
+const ONE_NUMBER: f64 = 1.15;
+/// Sessions over the limit that are named.
+const NAMED: usize = 5;
+
+/// A finding.
+struct Line {
+    pressing: bool,
+    text: String,
+}
+
 pub(super) fn lines(preflight: &Preflight) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
+    let mut found: Vec<Line> = Vec::new();
     for conflict in &preflight.conflicts {
-        lines.push(match conflict.severity {
-            Severity::Refuse => format!("! conflict, refused without --allow-conflict: {}", conflict.text),
-            Severity::Warn => format!("! {}", conflict.text),
-        });
+        let refused = match conflict.severity {
+            Severity::Refuse => "conflict, refused without --allow-conflict: ",
+            Severity::Warn => "",
+        };
+        found.push(Line { pressing: true, text: format!("{refused}{}", conflict.text) });
     }
-    lines.push(mark(false, preflight.time_scale.clone()));
-    lines.push(mark(false, live(preflight)));
-    lines.extend(preflight.slots.as_ref().map(|slots| mark(slots.starved > 0, slots_line(slots))));
-    lines.push(capacity_line(&preflight.capacity));
-    let overruled = if preflight.refuses() { ", were it not for the conflict" } else { "" };
-    lines.extend(preflight.direct.as_ref().map(|direct| mark(false, direct_line(direct) + overruled)));
-    lines.extend(preflight.gaps.as_ref().map(gaps_line));
-    lines.extend(preflight.prefill_load.map(|load| mark(load > 1.0, prefill_line(load))));
-    lines.extend((preflight.over_limit.turns > 0).then(|| mark(true, over_limit_line(&preflight.over_limit))));
-    lines
+    let heading = found.len() + 1;
+    found.push(Line { pressing: false, text: head(preflight) });
+    if preflight.over_limit.turns == preflight.requests {
+        found.extend(over_limit(preflight));
+    } else {
+        found.extend(preflight.slots.as_ref().map(slots));
+        found.extend(preflight.prefill_load.as_ref().map(|load| prefill(load, room_binds(preflight))));
+        found.extend(over_limit(preflight));
+        found.extend(preflight.gaps.as_ref().map(gaps));
+        found.push(capacity(&preflight.capacity));
+        let overruled = if preflight.refuses() { ", were it not for the conflict" } else { "" };
+        found.extend(preflight.direct.as_ref().map(|share| Line { pressing: false, text: direct(share) + overruled }));
+    }
+    found[heading..].sort_by_key(|line| !line.pressing);
+    found.into_iter().map(|line| format!("{} {}", if line.pressing { '!' } else { ' ' }, line.text)).collect()
 }
 
 /// The time scale as a sentence, so that nobody has to guess whether it divides.
 pub(super) fn time_scale(replay: &ReplayConfig, span_s: f64) -> String {
     let (arrival, think) = (replay.arrival_scale, replay.think_scale);
+    let span = seconds(span_s * 1e3);
     if arrival != think {
         return format!(
             "arrival-scale {arrival}, think-scale {think}: gaps between sessions are divided by {arrival}, gaps inside \
-             a session by {think} (trace: {span_s:.0} s)"
+             a session by {think} (trace: {span})"
         );
     }
     if arrival.is_infinite() {
-        return format!("time-scale inf: {span_s:.0} s → as fast as causality allows");
+        return format!("time-scale inf: {span} → as fast as causality allows");
     }
     if arrival == 1.0 {
-        return format!("time-scale 1: {span_s:.0} s");
+        return format!("time-scale 1: {span}");
     }
-    format!("time-scale {arrival}: {span_s:.0} s → {:.0} s", span_s / arrival)
+    format!("time-scale {arrival}: {span} → {}", seconds(span_s / arrival * 1e3))
 }
 
-fn mark(pressing: bool, text: String) -> String {
-    format!("{} {text}", if pressing { '!' } else { ' ' })
-}
-
-fn live(preflight: &Preflight) -> String {
-    let Preflight { sessions, requests, peak_live_sessions, .. } = preflight;
-    format!("{requests} requests in {sessions} sessions, about {peak_live_sessions} live at once")
-}
-
-fn slots_line(slots: &Slots) -> String {
-    let Slots { workers, cap, total, wanted, starved, .. } = slots;
-    let head = format!("{total} slots ({workers} D × cap {cap})");
-    let short = *total < u64::from(*wanted);
-    match (slots.release, starved) {
-        (SlotRelease::Never, 0) => format!("{head} ≥ {wanted} sessions: each can hold one"),
-        (SlotRelease::Never, starved) => {
-            format!("{head} < {wanted} sessions, slots are never released: {starved} sessions can never hold a slot")
-        }
-        (SlotRelease::SessionEnd | SlotRelease::IdleLru, 0) if !short => {
-            format!("{head} ≥ {wanted} sessions: each can hold one")
-        }
-        (SlotRelease::SessionEnd | SlotRelease::IdleLru, 0) => {
-            format!("{head} for {wanted} sessions: released slots are likely to reach every session")
-        }
-        (SlotRelease::SessionEnd | SlotRelease::IdleLru, starved) => {
-            format!("{head} < {wanted} sessions: about {starved} sessions end before a slot is released")
-        }
+fn head(preflight: &Preflight) -> String {
+    let Preflight { time_scale, sessions, requests, peak_live_sessions, .. } = preflight;
+    let mut text = format!("{}, {}", plural(u64::from(*requests), "request"), plural(u64::from(*sessions), "session"));
+    if preflight.over_limit.turns < *requests {
+        // The estimate does not know the queue that comes of a lack of KV room.
+        let live = count(u64::from(*peak_live_sessions));
+        text += &if room_binds(preflight) && peak_live_sessions < sessions {
+            format!(", {live} or more live at once")
+        } else {
+            format!(", about {live} live at once")
+        };
     }
+    format!("{text} · {time_scale}")
 }
 
-fn capacity_line(capacity: &Capacity) -> String {
-    let Capacity { workers, pool_tokens, peak_context_tokens, overload, mean_context_tokens, sessions_per_worker } =
-        capacity;
-    let pools =
-        format!("{} in {workers} {}", tokens(*pool_tokens as f64), if *workers == 1 { "pool" } else { "pools" });
-    let text = format!(
-        "KV: peak contexts of all sessions {} tokens against {pools}, {overload:.1} times; one pool holds \
-         {sessions_per_worker} of the mean context ({})",
-        tokens(*peak_context_tokens as f64),
-        tokens(*mean_context_tokens)
-    );
-    mark(*overload > 1.0, text)
+fn room_binds(preflight: &Preflight) -> bool {
+    preflight.direct.as_ref().is_some_and(|direct| direct.by_capacity < direct.by_slots)
 }
 
-fn direct_line(direct: &DirectShare) -> String {
-    let DirectShare { predicted, by_slots, by_capacity } = direct;
-    let binds = match by_slots.total_cmp(by_capacity) {
-        Ordering::Less => "slots bind",
-        Ordering::Equal => "neither slots nor KV capacity bind",
-        Ordering::Greater => "KV capacity binds",
+fn slots(slots: &Slots) -> Line {
+    let Slots { workers, cap, total, wanted, release, starved } = slots;
+    let head = format!("{} ({workers} D × cap {})", plural(*total, "slot"), count(*cap));
+    let sessions = plural(u64::from(*wanted), "session");
+    let lost = plural(u64::from(*starved), "session");
+    let text = match (starved, release) {
+        (0, _) if *wanted == 0 => format!("{head}, and no session asks for one"),
+        (0, _) if *total >= u64::from(*wanted) => format!("{head} ≥ {sessions}: each can hold one"),
+        (0, _) => format!("{head} for {sessions}: released slots are likely to reach every session"),
+        (_, SlotRelease::Never) => {
+            format!("{head} < {sessions}, slots are never released: {lost} can never hold a slot")
+        }
+        (_, SlotRelease::SessionEnd | SlotRelease::IdleLru) => {
+            let verb = if *starved == 1 { "ends" } else { "end" };
+            format!("{head} < {sessions}: about {lost} {verb} before a slot is released")
+        }
     };
-    format!(
-        "direct-to-D about {}: {binds} (slots alone {}, capacity alone {})",
-        percent(*predicted),
-        percent(*by_slots),
-        percent(*by_capacity)
-    )
+    Line { pressing: *starved > 0, text }
 }
 
-fn gaps_line(gaps: &Gaps) -> String {
+fn capacity(capacity: &Capacity) -> Line {
+    let Capacity { workers, pool_tokens, mean_context_tokens, live_context_tokens, sessions_per_worker, .. } = capacity;
+    let pressing = *live_context_tokens > *pool_tokens as f64;
     let text = format!(
-        "gaps shorter than the expected service time ({:.2} s): {} at 1×, {} at the chosen scale",
-        gaps.mean_service_s,
-        percent(gaps.under_service_share),
-        percent(gaps.under_service_share_scaled)
+        "KV {} tokens in {}, {} of {} fit each: those live need about {}, the peaks of all sessions {}",
+        tokens(*pool_tokens as f64),
+        plural(u64::from(*workers), "pool"),
+        plural(*sessions_per_worker, "mean context"),
+        tokens(*mean_context_tokens),
+        tokens(*live_context_tokens),
+        tokens(capacity.peak_context_tokens as f64),
     );
-    let distorted = gaps.under_service_share_scaled > gaps.under_service_share + 0.1;
-    if distorted { format!("! {text}: the scale turns think time into queueing") } else { format!("  {text}") }
+    Line { pressing, text }
 }
 
-fn prefill_line(load: f64) -> String {
-    let text = format!("prefill load about {load:.2} of what the prefill workers can do in the planned time");
-    if load > 1.0 { format!("{text}: they queue all run long") } else { text }
-}
-
-fn over_limit_line(over: &OverLimit) -> String {
-    let OverLimit { limit_tokens, limit_key, turns, sessions } = over;
-    let named = sessions.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-    let more = if sessions.len() > 5 { ", …" } else { "" };
-    let of = if sessions.len() == 1 {
-        format!("session {named}")
-    } else {
-        format!("{} sessions ({named}{more})", sessions.len())
-    };
-    format!("turns over {limit_key} = {limit_tokens} tokens: {turns}, of {of}; they will be refused")
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
-fn tokens(count: f64) -> String {
-    if count >= 1e6 {
-        format!("{:.2}M", count / 1e6)
-    } else if count >= 1e4 {
-        format!("{:.0}K", count / 1e3)
-    } else {
-        format!("{count:.0}")
+fn direct(direct: &DirectShare) -> String {
+    let DirectShare { predicted, appendable, by_slots, by_capacity } = direct;
+    if *appendable == 0.0 {
+        return "direct-to-D 0.0 %: no turn can be appended to a session on D".into();
     }
+    let alone = format!("(slots alone {}, capacity alone {})", percent(*by_slots), percent(*by_capacity));
+    let (slots_bind, room_binds) = (by_slots < appendable, by_capacity < appendable);
+    let binds = match (slots_bind, room_binds) {
+        (false, false) => "neither slots nor KV capacity bind".into(),
+        (true, false) => format!("slots bind {alone}"),
+        (false, true) => format!("KV capacity binds {alone}"),
+        (true, true) if by_slots < by_capacity => format!("slots bind before KV capacity {alone}"),
+        (true, true) if by_slots > by_capacity => format!("KV capacity binds before slots {alone}"),
+        (true, true) => format!("slots and KV capacity bind alike {alone}"),
+    };
+    format!("direct-to-D about {}: {binds}", percent(*predicted))
+}
+
+fn gaps(gaps: &Gaps) -> Line {
+    let (recorded, scaled) = (gaps.under_service_share, gaps.under_service_share_scaled);
+    let pressing = scaled > recorded + 0.1;
+    let shares = if recorded == scaled {
+        percent(recorded)
+    } else {
+        format!("{} at 1×, {} at the chosen scale", percent(recorded), percent(scaled))
+    };
+    let verdict = if pressing { ": the scale turns think time into queueing" } else { "" };
+    let service = seconds(gaps.mean_service_s * 1e3);
+    Line { pressing, text: format!("gaps shorter than the expected service time ({service}): {shares}{verdict}") }
+}
+
+fn prefill(load: &PrefillLoad, room_binds: bool) -> Line {
+    let PrefillLoad { workers, low, high } = load;
+    let pressing = *low > 1.0;
+    let (range, between) = if *high <= *low * ONE_NUMBER || *high < 0.01 {
+        (format!("about {high:.2}"), "")
+    } else {
+        (
+            format!("{low:.2} to {high:.2}"),
+            if room_binds { ", by batching, cache hits and room on D" } else { ", by batching and cache hits" },
+        )
+    };
+    let verdict = match (pressing, *high > 1.0) {
+        (true, _) => ": prompts queue all run long",
+        (false, true) => ": prompts may queue",
+        (false, false) => "",
+    };
+    let who = plural(u64::from(*workers), "worker");
+    Line { pressing, text: format!("prefill work {range} of what {who} can do in the planned time{between}{verdict}") }
+}
+
+fn over_limit(preflight: &Preflight) -> Option<Line> {
+    let OverLimit { limit_tokens, limit_key, turns, sessions } = &preflight.over_limit;
+    let limit = format!("{limit_key} = {} tokens", count(*limit_tokens));
+    let text = if *turns == 0 {
+        return None;
+    } else if *turns == preflight.requests {
+        format!("no turn fits {limit}: every request will be refused")
+    } else {
+        let named = sessions.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let more = if sessions.len() > NAMED { ", …" } else { "" };
+        let over = plural(u64::from(*turns), "turn");
+        let of = plural(sessions.len() as u64, "session");
+        format!("{over} of {of} over {limit} will be refused ({named}{more})")
+    };
+    Some(Line { pressing: true, text })
 }

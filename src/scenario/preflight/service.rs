@@ -4,6 +4,7 @@
 
 use super::super::model::Scenario;
 use super::context;
+use super::prefill::Prompt;
 use super::sketch::seeded_by;
 use crate::engine::{EngineConfig, Timing};
 use crate::replay::Mechanism;
@@ -25,8 +26,8 @@ pub(super) enum Way {
 pub(super) struct Parts {
     /// Taking in the request.
     pub(super) ingest: f64,
-    /// Prefill, on P for [`Way::Plain`].
-    pub(super) prefill: f64,
+    /// What is prefilled, on P for [`Way::Plain`].
+    pub(super) prompt: Prompt,
     /// Transfer and decode.
     pub(super) rest: f64,
 }
@@ -67,7 +68,38 @@ impl<'a> Service<'a> {
             Mechanism::Kvc => Way::Plain,
         };
         let parts = self.parts(turns, k, way, 1);
-        parts.ingest + parts.prefill + parts.rest
+        parts.ingest + self.alone_s(parts.prompt) + parts.rest
+    }
+
+    /// Workers that prefill.
+    pub(super) fn prefillers(&self) -> u16 {
+        match self.scenario.replay.mechanism {
+            Mechanism::Dp => self.scenario.cluster.colocated,
+            Mechanism::Pd | Mechanism::Kvc => self.scenario.cluster.prefill,
+        }
+    }
+
+    /// Most new tokens in one iteration.
+    pub(super) fn chunk(&self) -> f64 {
+        f64::from(self.scenario.engine.chunk_tokens.max(1))
+    }
+
+    /// Prefill of a prompt that shares no iteration, seconds.
+    pub(super) fn alone_s(&self, prompt: Prompt) -> f64 {
+        let chunk = self.chunk();
+        let full = ((prompt.new / chunk).ceil() - 1.0).max(0.0);
+        full * self.iteration_s(chunk) + self.iteration_s(prompt.new - full * chunk) + self.attention_s(prompt)
+    }
+
+    /// An iteration with so many new tokens, all prompts together, but for their attention, seconds: `p0 + p1·a`, or
+    /// the measured cost below the table's last entry. 0 without tokens.
+    pub(super) fn iteration_s(&self, new: f64) -> f64 {
+        if new > 0.0 { iteration_ms(&self.scenario.engine.timing, new) * 1e-3 } else { 0.0 }
+    }
+
+    /// `p2·a·(c + a/2)`, seconds; the same in one iteration or in many.
+    pub(super) fn attention_s(&self, prompt: Prompt) -> f64 {
+        self.scenario.engine.timing.p2 * prompt.new * (prompt.cached + prompt.new / 2.0) * 1e-3
     }
 
     /// The parts for turn `k` going `way` into a decode batch of `batch` equal requests.
@@ -86,7 +118,7 @@ impl<'a> Service<'a> {
         let step_ms = decode_ms(&engine.timing, f64::from(batch), f64::from(batch) * (input + output / 2.0));
         Parts {
             ingest: engine.ingest_base_ms * 1e-3 + engine.ingest_per_token_us * 1e-6 * shipped,
-            prefill: prefill_ms(&engine.timing, fresh, input - fresh) * 1e-3,
+            prompt: Prompt { new: fresh, cached: input - fresh },
             rest: transfer + output * step_ms * 1e-3,
         }
     }
@@ -101,8 +133,7 @@ fn append(turns: &[TurnTrace], k: usize) -> u64 {
     }
 }
 
-/// `p0 + p1·a + p2·a·(c + a/2)`, or the measured cost below the table's last entry.
-fn prefill_ms(timing: &Timing, a: f64, c: f64) -> f64 {
+fn iteration_ms(timing: &Timing, a: f64) -> f64 {
     let table = &timing.small_prefill;
     let upper = table.iter().position(|(tokens, _)| a <= f64::from(*tokens));
     match upper {
@@ -111,7 +142,7 @@ fn prefill_ms(timing: &Timing, a: f64, c: f64) -> f64 {
             let ((x0, y0), (x1, y1)) = (table[upper - 1], table[upper]);
             y0 + (y1 - y0) * (a - f64::from(x0)) / f64::from(x1 - x0)
         }
-        None => timing.p0 + timing.p1 * a + timing.p2 * a * (c + a / 2.0),
+        None => timing.p0 + timing.p1 * a,
     }
 }
 

@@ -1,4 +1,4 @@
-//! A coarse replay: prefill workers as first-come first-served servers, slots, and nothing else.
+//! A coarse replay: prefill workers with the iterations their prompts share, slots, and nothing else.
 //!
 //! It exists because live time depends on queueing for P and slots depend on live time. No KV room, no eviction,
 //! no retraction, an even decode batch, slots of all D in one heap: the result is an estimate and is called one.
@@ -7,7 +7,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use super::super::model::Scenario;
-use super::service::{Service, Way};
+use super::context;
+use super::prefill::Server;
+use super::service::{Service, Way, limit};
 use crate::admission::SlotRelease;
 use crate::base::{Dur, SessionIx};
 use crate::replay::{FirstTurn, Mechanism, ReplayConfig, Schedule};
@@ -20,19 +22,22 @@ pub(super) struct Sketch {
     pub(super) peak_live: u32,
     /// Turns gone direct.
     pub(super) direct_turns: u32,
+    /// Which, in the order of the trace's turns.
+    pub(super) direct: Vec<bool>,
     /// Turns that would have gone direct with a slot for everyone.
     pub(super) appendable_turns: u32,
     /// Sessions that asked for a slot and never held one.
     pub(super) starved: u32,
-    /// Prefill seconds asked for over prefill seconds between the first and the last planned send.
-    pub(super) prefill_load: Option<f64>,
+    /// First to last planned send, seconds.
+    pub(super) planned_s: f64,
 }
 
 struct State<'a> {
+    trace: &'a Trace,
     scenario: &'a Scenario,
     service: &'a Service<'a>,
-    /// When each prefill (or colocated) worker is free, ns.
-    servers: Vec<u64>,
+    /// Prefill (or colocated) workers.
+    servers: Vec<Server>,
     /// Ends of requests under way, ns.
     in_flight: BinaryHeap<Reverse<u64>>,
     /// Times at which slots come back, ns.
@@ -43,18 +48,17 @@ struct State<'a> {
     /// Sessions with a slot and turns to come, by the end of their last turn, ns: idle ones come first.
     holders: BTreeSet<(u64, usize)>,
     last_end: Vec<u64>,
-    direct_turns: u32,
-    prefill_s: f64,
+    direct: Vec<bool>,
 }
 
 /// Runs the sketch. `slots`: how many there are; `None` for no limit.
 pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slots: Option<u64>) -> Sketch {
     let sessions = trace.sessions.len();
-    let servers = usize::from(prefillers(scenario)).max(1);
     let mut state = State {
+        trace,
         scenario,
         service,
-        servers: vec![0; servers],
+        servers: vec![Server::default(); usize::from(service.prefillers()).max(1)],
         in_flight: BinaryHeap::new(),
         releases: BinaryHeap::new(),
         slots_free: slots.unwrap_or(u64::MAX),
@@ -62,8 +66,7 @@ pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slot
         held_once: vec![false; sessions],
         holders: BTreeSet::new(),
         last_end: vec![0; sessions],
-        direct_turns: 0,
-        prefill_s: 0.0,
+        direct: vec![false; trace.turns.len()],
     };
     let mut due = BinaryHeap::new();
     let mut starts = vec![0; sessions];
@@ -77,7 +80,7 @@ pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slot
     let mut planned = starts.clone();
     while let Some(Reverse((now, ix, k))) = due.pop() {
         let turns = trace.turns_of(SessionIx(ix as u32));
-        let end = state.serve(now, ix, turns, k);
+        let end = state.serve(now, ix, k);
         if k + 1 < turns.len() {
             planned[ix] = planned[ix].saturating_add(gap(&scenario.replay, turns, k + 1));
             due.push(Reverse((next_due(&scenario.replay, turns, k + 1, planned[ix], end), ix, k + 1)));
@@ -90,21 +93,22 @@ pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slot
             }
         }
     }
-    let span_s = Dur(planned.iter().copied().max().unwrap_or(0)).as_secs_f64() * servers as f64;
     Sketch {
         peak_live: peak(edges),
-        direct_turns: state.direct_turns,
+        direct_turns: state.direct.iter().filter(|direct| **direct).count() as u32,
+        direct: state.direct,
         appendable_turns: appendable(scenario, trace, service),
         starved: (0..sessions)
             .filter(|ix| !state.held_once[*ix] && asks_for_slot(&scenario.replay, trace.sessions[*ix].turns.len()))
             .count() as u32,
-        prefill_load: (span_s > 0.0).then(|| state.prefill_s / span_s),
+        planned_s: Dur(planned.iter().copied().max().unwrap_or(0)).as_secs_f64(),
     }
 }
 
 impl State<'_> {
     /// Serves turn `k` of a session, due now; returns its end.
-    fn serve(&mut self, now: u64, ix: usize, turns: &[TurnTrace], k: usize) -> u64 {
+    fn serve(&mut self, now: u64, ix: usize, k: usize) -> u64 {
+        let turns = self.trace.turns_of(SessionIx(ix as u32));
         while self.in_flight.peek().is_some_and(|Reverse(end)| *end <= now) {
             self.in_flight.pop();
         }
@@ -120,19 +124,20 @@ impl State<'_> {
         let batch = (self.in_flight.len() as u32 + 1).div_ceil(u32::from(decoders.max(1)));
         let parts = self.service.parts(turns, k, way, batch.min(self.scenario.engine.max_running).max(1));
         let arrived = now.saturating_add(ns(parts.ingest));
-        let prefilled = match way {
+        let refused = context(&turns[k]) > limit(&self.scenario.engine).0;
+        let end = match way {
+            _ if refused => arrived,
             Way::Direct => {
-                self.direct_turns += 1;
-                arrived.saturating_add(ns(parts.prefill))
+                self.direct[self.trace.sessions[ix].turns.start as usize + k] = true;
+                arrived.saturating_add(ns(self.service.alone_s(parts.prompt) + parts.rest))
             }
             Way::Plain | Way::Colocated => {
-                self.prefill_s += parts.prefill;
-                let free = self.servers.iter_mut().min().expect("at least one server");
-                *free = arrived.max(*free).saturating_add(ns(parts.prefill));
-                *free
+                let first = self.servers.iter_mut().min_by(|a, b| a.free.total_cmp(&b.free));
+                let server = first.expect("at least one server");
+                let prefilled = server.prefill(self.service, Dur(arrived).as_secs_f64(), parts.prompt);
+                ns(prefilled + parts.rest).max(arrived)
             }
         };
-        let end = prefilled.saturating_add(ns(parts.rest));
         self.in_flight.push(Reverse(end));
         self.last_end[ix] = end;
         if self.holds[ix] {
@@ -185,13 +190,6 @@ pub(super) fn seeded_by(replay: &ReplayConfig) -> usize {
 /// A session of so many turns asks for a slot.
 pub(super) fn asks_for_slot(replay: &ReplayConfig, turns: usize) -> bool {
     turns > seeded_by(replay)
-}
-
-fn prefillers(scenario: &Scenario) -> u16 {
-    match scenario.replay.mechanism {
-        Mechanism::Dp => scenario.cluster.colocated,
-        Mechanism::Pd | Mechanism::Kvc => scenario.cluster.prefill,
-    }
 }
 
 fn appendable(scenario: &Scenario, trace: &Trace, service: &Service) -> u32 {

@@ -127,10 +127,10 @@ fn a_time_scale_pushes_gaps_under_the_service_time() {
     assert_eq!(at(&scenario).time_scale, "time-scale 1: 490 s");
     (scenario.replay.arrival_scale, scenario.replay.think_scale) = (100.0, 100.0);
     let found = at(&scenario);
-    assert_eq!(found.time_scale, "time-scale 100: 490 s → 5 s");
+    assert_eq!(found.time_scale, "time-scale 100: 490 s → 4.90 s");
     let gaps = found.gaps.clone().unwrap();
     assert_eq!((gaps.count, gaps.under_service_share, gaps.under_service_share_scaled), (45, 0.0, 1.0));
-    assert!(found.prefill_load.unwrap() > 1.0);
+    assert!(found.prefill_load.unwrap().low > 1.0);
     (scenario.replay.arrival_scale, scenario.replay.think_scale) = (f64::INFINITY, f64::INFINITY);
     let found = at(&scenario);
     assert_eq!(found.time_scale, "time-scale inf: 490 s → as fast as causality allows");
@@ -146,9 +146,8 @@ fn turns_no_worker_can_take_are_named() {
     let mut scenario = one_p_seven_d(4);
     scenario.engine.context_limit_tokens = 8192;
     let found = preflight(&scenario, &trace(2, 3, 1.0, 7000));
-    let sentence =
-        "! turns over engine.context_limit_tokens = 8192 tokens: 2, of 2 sessions (s0, s1); they will be refused";
-    assert_eq!(found.lines().last().unwrap(), sentence);
+    let sentence = "! 2 turns of 2 sessions over engine.context_limit_tokens = 8,192 tokens will be refused (s0, s1)";
+    assert_eq!(found.lines()[1], sentence);
     // 7,000, 8,000 and 9,000 tokens of prompt, 100 of answer each.
     assert_eq!((found.over_limit.turns, found.over_limit.sessions), (2, vec!["s0".to_string(), "s1".to_string()]));
 }
@@ -164,7 +163,7 @@ fn service_time_follows_the_formulas() {
     let direct_s = (6.0 + 1.8 + prefill + 100.0 * step) / 1000.0;
     assert!((Service::new(&scenario).unloaded_s(turns, 2) - direct_s).abs() < 1e-9);
     scenario.engine.timing.small_prefill = vec![(500, 10.0), (1300, 30.0)];
-    let table_s = direct_s + (20.0 - prefill) / 1000.0;
+    let table_s = direct_s + (20.0 - 22.558 - 9.855e-3 * 900.0) / 1000.0;
     assert!((Service::new(&scenario).unloaded_s(turns, 2) - table_s).abs() < 1e-9);
 }
 
@@ -226,4 +225,117 @@ fn a_first_turn_that_seeds_makes_the_second_go_direct() {
     assert_eq!(found.direct.unwrap().by_slots, 28.0 * 9.0 / 400.0);
     let slots = at(&scenario, 1).slots.unwrap();
     assert_eq!((slots.wanted, slots.starved), (40, 12), "sessions of one turn take slots too");
+}
+
+#[test]
+fn prompts_that_share_iterations_do_not_queue_all_run_long() {
+    // One prompt of 100 tokens each 10 ms: 23.5 ms alone on either of two P, but the fixed 22.6 ms are shared.
+    let mut scenario = Scenario::default();
+    (scenario.cluster.prefill, scenario.cluster.decode) = (2, 6);
+    let mut trace = trace(2000, 1, 0.01, 100);
+    trace.turns.iter_mut().for_each(|turn| turn.output_length = 10);
+    let found = preflight(&scenario, &trace);
+    assert!(found.peak_live_sessions < 50, "{} live", found.peak_live_sessions);
+    let load = found.prefill_load.clone().unwrap();
+    let full = 100.0 / 8192.0 * (22.558 + 9.855e-3 * 8192.0) + 1.2787e-6 * 5000.0;
+    assert!((load.low - full / 20.0).abs() < 1e-3 && (load.high - 23.55 / 20.0).abs() < 1e-2, "{load:?}");
+    let sentence = "  prefill work 0.06 to 1.18 of what 2 workers can do in the planned time, by batching and \
+                    cache hits: prompts may queue";
+    assert!(found.lines().iter().any(|line| line == sentence), "{:#?}", found.lines());
+}
+
+#[test]
+fn a_long_prompt_pays_for_each_of_its_iterations() {
+    let scenario = Scenario::default();
+    let alone = Service::new(&scenario).alone_s(prefill::Prompt { new: 20_000.0, cached: 0.0 });
+    assert!((alone * 1e3 - (3.0 * 22.558 + 9.855e-3 * 20_000.0 + 1.2787e-6 * 2e8)).abs() < 1e-9);
+    let mut server = prefill::Server::default();
+    let half = prefill::Prompt { new: 4096.0, cached: 0.0 };
+    let service = Service::new(&scenario);
+    let ends = [0.0, 0.01, 0.02, 0.03].map(|arrived| server.prefill(&service, arrived, half));
+    let fixed = 22.558e-3;
+    // The first is under way when the others come: the second opens an iteration, the third fills it.
+    let each = service.alone_s(half);
+    assert!((ends[1] - 2.0 * each).abs() < 1e-9 && (ends[2] - (3.0 * each - fixed)).abs() < 1e-9, "{ends:?}");
+    assert!((ends[3] - (4.0 * each - fixed)).abs() < 1e-9, "{ends:?}");
+}
+
+#[test]
+fn a_range_is_said_where_kv_room_decides_who_goes_direct() {
+    let found = preflight(&one_p_seven_d(16), &trace(52, 10, 0.01, 40_000));
+    let load = found.prefill_load.clone().unwrap();
+    assert!(load.low * 2.0 < load.high, "{load:?}");
+}
+
+/// Words against numbers, for every combination of extremes.
+#[test]
+fn words_agree_with_numbers_at_the_extremes() {
+    let traces = [
+        trace(0, 0, 0.0, 0),
+        trace(1, 1, 0.0, 100),
+        trace(1, 10, 0.0, 2000),
+        trace(52, 1, 0.0, 2000),
+        trace(52, 10, 0.0, 40_000),
+        trace(52, 10, 1000.0, 2000),
+        trace(20_000, 1, 0.01, 100),
+    ];
+    for trace in &traces {
+        for (mechanism, schedule) in [Mechanism::Dp, Mechanism::Pd, Mechanism::Kvc].into_iter().zip([
+            Schedule::Open,
+            Schedule::Think,
+            Schedule::Open,
+        ]) {
+            for (scale, pool, cap, release) in [
+                (1.0, 83_000, 4, SlotRelease::Never),
+                (10.0, 64, 4, SlotRelease::Never),
+                (f64::INFINITY, 83_000, 1, SlotRelease::SessionEnd),
+                (1e9, 50_000_000, 1000, SlotRelease::IdleLru),
+                (0.001, 45_000, 1, SlotRelease::Never),
+            ] {
+                let mut scenario = one_p_seven_d(cap);
+                scenario.cluster.colocated = 8;
+                (scenario.replay.mechanism, scenario.replay.schedule) = (mechanism, schedule);
+                (scenario.replay.arrival_scale, scenario.replay.think_scale) = (scale, scale);
+                (scenario.engine.kv_pool_tokens, scenario.admission.slot_release) = (pool, release);
+                agrees(&preflight(&scenario, trace));
+            }
+        }
+    }
+}
+
+fn agrees(found: &Preflight) {
+    let lines = found.lines();
+    let text = lines.join("\n");
+    let says = |words: &str| text.contains(words);
+    assert!(lines.len() <= 8 + found.conflicts.len(), "{text}");
+    assert!(!says("NaN") && !says(" 1 sessions") && !says(" 1 requests"), "{text}");
+    assert!(lines[found.conflicts.len() + 1..].is_sorted_by_key(|line| !line.starts_with('!')), "{text}");
+    let none_fits = found.requests > 0 && found.over_limit.turns == found.requests;
+    assert_eq!(says("no turn fits"), none_fits, "{text}");
+    if none_fits || found.requests == 0 {
+        assert!(!says("bind") && !says("slot") && !says("live at once"), "{text}");
+        return;
+    }
+    let starved = found.slots.as_ref().is_some_and(|slots| slots.starved > 0);
+    assert_eq!(says("can never hold") || says("before a slot is released"), starved, "{text}");
+    if let Some(slots) = &found.slots {
+        assert_eq!(says("no session asks for one"), slots.wanted == 0, "{text}");
+        assert_eq!(says(" ≥ "), slots.wanted > 0 && slots.total >= u64::from(slots.wanted), "{text}");
+    }
+    if let Some(direct) = &found.direct {
+        assert!(direct.predicted <= direct.appendable && direct.by_capacity <= direct.appendable, "{direct:?}");
+        assert_eq!(says("no turn can be appended"), direct.appendable == 0.0, "{text}");
+        let free = direct.appendable > 0.0 && direct.predicted == direct.appendable;
+        assert_eq!(says("neither slots nor KV capacity bind"), free, "{text}");
+        let by_slots = direct.by_slots < direct.by_capacity;
+        assert_eq!(says("slots bind (") || says("slots bind before"), by_slots, "{text}");
+        assert_eq!(says("KV capacity binds"), direct.by_capacity < direct.by_slots, "{text}");
+    }
+    if let Some(load) = &found.prefill_load {
+        assert!(load.low <= load.high + 1e-9, "{load:?}");
+        assert_eq!(says("queue all run long"), load.low > 1.0, "{text}");
+        assert_eq!(says("may queue"), load.low <= 1.0 && load.high > 1.0, "{text}");
+    }
+    let full = found.capacity.live_context_tokens > found.capacity.pool_tokens as f64;
+    assert_eq!(says("! KV "), full, "{text}");
 }

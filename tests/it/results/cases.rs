@@ -1,5 +1,6 @@
 //! The published cases of reports that lied.
 
+use pdreplay::record::Outcome;
 use pdreplay::results::render::{self, Extras, Format, Style};
 use pdreplay::results::{Cause, Metric, Percentiles, Verdict};
 
@@ -145,4 +146,34 @@ fn case_71_starved_sessions_are_seen_at_a_glance() {
     let table = render::sessions(&summary).render(Format::Table, Style::default());
     let firsts: Vec<&str> = table.lines().skip(1).take(3).map(|line| line.split_whitespace().next().unwrap()).collect();
     assert_eq!(firsts, ["s4", "s5", "s6"], "{table}");
+}
+
+#[test]
+fn tokens_of_failed_requests_are_got_but_no_throughput() {
+    let Some(mut records) = records("89-shorter-than-the-trace-asked-for", "records.jsonl") else { return };
+    let whole = summarise(&records);
+    let lost = u64::from(records[0].output_tokens);
+    records[0].outcome = Outcome::Truncated;
+    let summary = summarise(&records);
+    assert_eq!(summary.lengths.got_tokens, whole.lengths.got_tokens);
+    assert_eq!(summary.total_output_tokens, whole.total_output_tokens - lost);
+    assert_eq!(summary.lengths.got_tokens - summary.total_output_tokens, lost);
+    let lengths = render::summary(&summary, &Extras::default(), Style::default());
+    assert!(lengths.contains(&format!("got 1,533 (74.9 %, {lost} of them of failed requests)")), "{lengths}");
+}
+
+#[test]
+fn where_the_whole_run_is_below_the_line_nobody_is_called_starved() {
+    let Some(mut records) = records("71-starved-sessions-must-be-visible", "records.jsonl") else { return };
+    // The direct sessions end after their second turn: 3 of 30 later turns of the run are direct.
+    let first = records[0].turn_id;
+    let goes_direct = |id: &str| ["s1", "s2", "s3"].contains(&id);
+    records.retain(|record| !goes_direct(&record.session_id) || record.turn_id <= first + 1);
+    let summary = summarise(&records);
+    let fairness = &summary.fairness;
+    assert_eq!((fairness.histogram, fairness.two_peaked, fairness.direct_share), ([3, 0, 0, 0, 3], true, Some(0.1)));
+    assert_eq!(fairness.starved, None);
+    let text = render::summary(&summary, &Extras::default(), Style::default());
+    assert!(text.contains("none counts as starved") && !text.contains("starvation suspected"), "{text}");
+    assert!(!text.contains("sessions starve"), "{text}");
 }

@@ -145,7 +145,7 @@ swe-mini · 60 requests, 6 sessions · 1P3D kvc/kv-aware cap 1 · time-scale 10:
 
 outcome   ok 60 · truncated 0 · aborted 0 · error 0 · timeout 0 · skipped 0 · run valid
 latency   TTFT p50 0.400 s  p90 3.70 s  p99 3.70 s     E2E p50 1.00 s  p90 5.60 s  p99 5.60 s
-          1.00 requests/s, 20 answer tokens/s from first send to last end (60.1 s)
+          completed: 1.00 requests/s, 20 answer tokens/s from first send to last end (60.1 s)
 
 mode                                          share   n  TTFT p50  E2E p50  E2E p99  transfer  recomputed    bad
 pd-router-fallback-large-append-session-cap  45.0 %  27    3.70 s   5.60 s   5.60 s   0.900 s         22K  0.0 %

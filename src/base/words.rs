@@ -1,7 +1,9 @@
 //! Numbers as a person reads them: thousands separators, units, three significant digits.
+//!
+//! One way for preflight and summary, so that the same figure looks the same in both. Owns no sentence.
 
 /// `4449` → `4,449`.
-pub(super) fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (ix, digit) in digits.chars().enumerate() {
@@ -14,7 +16,7 @@ pub(super) fn count(n: u64) -> String {
 }
 
 /// `56011` → `56K`, `412` → `412`, `1.25e6` → `1.2M`.
-pub(super) fn tokens(n: f64) -> String {
+pub fn tokens(n: f64) -> String {
     match n {
         n if n < 999.5 => format!("{n:.0}"),
         n if n < 9_950.0 => format!("{:.1}K", n / 1e3),
@@ -24,12 +26,12 @@ pub(super) fn tokens(n: f64) -> String {
 }
 
 /// `0.4203` → `42.0 %`.
-pub(super) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// Milliseconds as seconds of three significant digits: `495` → `0.495 s`, `12670` → `12.7 s`.
-pub(super) fn seconds(ms: f64) -> String {
+pub fn seconds(ms: f64) -> String {
     match ms {
         ms if ms > 0.0 && ms < 0.5 => "<0.001 s".into(),
         ms if ms < 999.5 => format!("{:.3} s", ms / 1e3),
@@ -40,7 +42,7 @@ pub(super) fn seconds(ms: f64) -> String {
 }
 
 /// `1 session`, `2 sessions`.
-pub(super) fn plural(n: u64, noun: &str) -> String {
+pub fn plural(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
