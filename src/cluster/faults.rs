@@ -66,6 +66,11 @@ impl Fault {
         })
     }
 
+    /// The worker that is absent until this fault brings it.
+    pub fn joiner(&self) -> Option<WorkerId> {
+        self.worker.filter(|_| self.kind == FaultKind::Join)
+    }
+
     fn strikes(&self, worker: Option<WorkerId>) -> bool {
         self.worker.is_none() || self.worker == worker
     }
@@ -108,7 +113,7 @@ impl Faults {
 
     /// Workers that join later, so are not there at the start.
     pub fn joiners(&self) -> Vec<WorkerId> {
-        self.all.iter().filter(|fault| fault.kind == FaultKind::Join).filter_map(|fault| fault.worker).collect()
+        self.all.iter().filter_map(Fault::joiner).collect()
     }
 
     /// A fault of `kind` that strikes `worker` now; its count goes down by one.
@@ -133,6 +138,22 @@ impl Faults {
     /// The same for a transfer.
     pub fn strike_pair(&mut self, kind: FaultKind, from: WorkerId, to: WorkerId) -> Option<Fault> {
         self.take(kind, |fault| fault.strikes(Some(from)) && fault.to.is_none_or(|limited| limited == to))
+    }
+
+    /// A fault in force keeps `worker` down.
+    pub fn keeps_down(&self, worker: WorkerId) -> bool {
+        let down =
+            |fault: &Fault| matches!(fault.kind, FaultKind::Kill | FaultKind::Leave) && fault.worker == Some(worker);
+        self.all.iter().zip(&self.in_force).any(|(fault, in_force)| *in_force && down(fault))
+    }
+
+    /// `worker` is brought up on purpose: what kept it down is over.
+    pub fn lift(&mut self, worker: WorkerId) {
+        for (fault, in_force) in self.all.iter().zip(&mut self.in_force) {
+            if matches!(fault.kind, FaultKind::Kill | FaultKind::Leave) && fault.worker == Some(worker) {
+                *in_force = false;
+            }
+        }
     }
 
     /// Product of the slow-downs of a worker, or of all its links, that are in force.

@@ -1,7 +1,7 @@
 //! A generate request on its way through the cluster: which legs it has, and what each has done.
 
 use crate::base::{Dur, Role, Time};
-use crate::cluster::machine::Site;
+use crate::cluster::site::Site;
 use crate::engine::Done;
 use crate::protocol::{Answer, ErrorClass, Finish, Generate, Phases, Route, TokenRun};
 
@@ -32,10 +32,15 @@ pub(super) struct Prefilled {
 pub(super) enum Transfer {
     /// On P, or not computed.
     Waiting,
-    /// On the link, or failing on it.
-    Moving,
-    /// On D, since then.
-    Arrived(Time),
+    /// On the link, or failing on it, since then.
+    Moving(Time),
+    /// On D.
+    Arrived {
+        /// Start of the transfer, its set-up included.
+        started: Time,
+        /// Its end.
+        arrived: Time,
+    },
 }
 
 impl Flight {
@@ -53,7 +58,7 @@ impl Flight {
 
     /// The prefill worker holds something for this request.
     pub fn prefill_open(&self) -> bool {
-        self.prefill.is_some() && !matches!(self.transfer, Transfer::Arrived(_))
+        self.prefill.is_some() && !matches!(self.transfer, Transfer::Arrived { .. })
     }
 
     /// The client's answer from the decode side's end; `delay` is the way back.
@@ -100,12 +105,12 @@ impl Flight {
 
     fn phases(&self, done: &Done) -> Phases {
         match (self.prefilled, self.transfer) {
-            (Some(prefilled), Transfer::Arrived(arrived)) => Phases {
-                kv_transfer: Some(arrived.since(prefilled.at)),
-                decode_queue: done.first_token.map(|first| first.since(arrived)),
+            (Some(prefilled), Transfer::Arrived { started, arrived }) => Phases {
+                kv_transfer: Some(arrived.since(started)),
+                decode_queue: done.first_token.map(|first| started.since(prefilled.at) + first.since(arrived)),
                 ..self.prefill_phases(prefilled)
             },
-            (Some(prefilled), Transfer::Waiting | Transfer::Moving) => self.prefill_phases(prefilled),
+            (Some(prefilled), Transfer::Waiting | Transfer::Moving(_)) => self.prefill_phases(prefilled),
             (None, _) => Phases {
                 prefill_queue: done.prefill_started.map(|started| started.since(done.arrived)),
                 prefill: done.prefill_started.zip(done.prefill_ended).map(|(from, to)| to.since(from)),

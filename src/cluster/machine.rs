@@ -8,13 +8,14 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
+use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
 use crate::cluster::faults::{Fault, Faults};
 use crate::cluster::flight::Flight;
 use crate::cluster::links::Links;
 use crate::cluster::router::PdRouter;
+use crate::cluster::site::Site;
 use crate::cluster::{ClusterConfig, FaultKind};
-use crate::engine::{Cx, EngineConfig, Input, Output, Worker, WorkerStats};
+use crate::engine::{Cx, DropReason, EngineConfig, Input, Output, Worker};
 use crate::protocol::{Action, Event, Generate, Route, WorkerState};
 use crate::record::TransferRecord;
 
@@ -35,25 +36,28 @@ pub struct Cluster {
     heap: BinaryHeap<Reverse<Scheduled>>,
     created: u64,
     pub(super) events: VecDeque<Event>,
-    pub(super) struck: VecDeque<(FaultKind, Option<WorkerId>)>,
+    pub(super) notices: VecDeque<Notice>,
 }
 
-/// A worker's address, whoever runs there.
-#[derive(Debug)]
-pub(super) struct Site {
-    pub id: WorkerId,
-    pub worker: Option<Worker>,
-    pub incarnation: u32,
-    /// The router takes it for alive.
-    pub eligible: bool,
-    /// Requests routed there and not ended.
-    pub in_flight: u32,
-    pub restarts: u32,
-    pub transfer_errors: u64,
-    /// Counters of the processes that died here.
-    pub past: Vec<(WorkerStats, u64, u64)>,
-    /// When the worker's next wake is scheduled.
-    pub wake: Option<Time>,
+/// What an operator would find in the logs of the workers and of whoever plays tricks on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// A fault has begun.
+    Fault {
+        /// Which.
+        kind: FaultKind,
+        /// Worker it strikes.
+        worker: Option<WorkerId>,
+    },
+    /// A decode worker dropped an idle session.
+    SessionDropped {
+        /// The worker.
+        worker: WorkerId,
+        /// The session.
+        session: SessionIx,
+        /// Why.
+        reason: DropReason,
+    },
 }
 
 /// Something that happens at its time.
@@ -144,7 +148,7 @@ impl Cluster {
             heap: BinaryHeap::new(),
             created: 0,
             events: VecDeque::new(),
-            struck: VecDeque::new(),
+            notices: VecDeque::new(),
         };
         for worker in absent {
             cluster.events.push_back(Event::WorkerChanged { worker, state: WorkerState::Down });
@@ -198,9 +202,9 @@ impl Cluster {
         self.events.pop_front()
     }
 
-    /// A fault that has begun.
-    pub fn poll_fault(&mut self) -> Option<(FaultKind, Option<WorkerId>)> {
-        self.struck.pop_front()
+    /// Something worth a line in the ledger that no client is told.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
     }
 
     /// Generate requests that have neither ended nor been aborted.
@@ -258,6 +262,9 @@ impl Cluster {
                     let quiet = Event::Silent { request, first_token_at, since, output_tokens };
                     self.schedule(at + delay, Message::ToClient(quiet));
                 }
+                Output::SessionDropped { session, reason } => {
+                    self.notices.push_back(Notice::SessionDropped { worker: self.sites[site].id, session, reason });
+                }
                 Output::Opened { call, result } => {
                     let worker = self.sites[site].id;
                     self.schedule(at + self.hop(), Message::ToClient(Event::Opened { call, worker, result }));
@@ -296,21 +303,5 @@ impl Cluster {
         let site = self.site(worker);
         let incarnation = self.sites[site].incarnation;
         self.schedule(arrives, Message::ToWorker { site, incarnation, input });
-    }
-}
-
-impl Site {
-    fn new(id: WorkerId, engine: &EngineConfig, block_size: u32, present: bool) -> Site {
-        Site {
-            id,
-            worker: present.then(|| Worker::new(id, 0, engine, block_size)),
-            incarnation: 0,
-            eligible: present,
-            in_flight: 0,
-            restarts: 0,
-            transfer_errors: 0,
-            past: Vec::new(),
-            wake: None,
-        }
     }
 }

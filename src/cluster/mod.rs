@@ -12,8 +12,11 @@ mod outage;
 mod report;
 mod route;
 mod router;
+mod site;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub use config::{ClusterConfig, FaultConfig, FaultKind, LinkConfig, RouterConfig, RouterPolicy};
 pub use faults::Fault;
-pub use machine::Cluster;
+pub use machine::{Cluster, Notice};

@@ -1,17 +1,17 @@
 //! What faults do to workers, links and the router, and how discovery tells.
 
-use crate::base::{Dur, RequestIx, Role, WorkerId};
+use crate::base::{Dur, WorkerId};
 use crate::cluster::FaultKind;
-use crate::cluster::machine::{Cluster, Message};
+use crate::cluster::machine::{Cluster, Message, Notice};
 use crate::cluster::router::PdRouter;
 use crate::engine::{Cx, Worker};
-use crate::protocol::{ErrorClass, Event, Finish, WorkerState};
+use crate::protocol::{Event, WorkerState};
 
 impl Cluster {
     pub(super) fn begin_fault(&mut self, cx: Cx<'_>, number: usize) {
         self.faults.begin(number);
         let fault = self.faults.get(number).clone();
-        self.struck.push_back((fault.kind, fault.worker));
+        self.notices.push_back(Notice::Fault { kind: fault.kind, worker: fault.worker });
         if let Some(duration) = fault.duration {
             self.schedule(cx.now + duration, Message::FaultEnds(number));
         }
@@ -20,7 +20,10 @@ impl Cluster {
             (FaultKind::Kill, Some(site)) => self.kill(cx, site, WorkerState::Down),
             (FaultKind::Leave, Some(site)) => self.kill(cx, site, WorkerState::Gone),
             (FaultKind::Restart, Some(site)) => self.restart(cx, site),
-            (FaultKind::Join, Some(site)) => self.bring_up(cx, site),
+            (FaultKind::Join, Some(site)) => {
+                self.faults.lift(self.sites[site].id);
+                self.bring_up(cx, site);
+            }
             (FaultKind::SlowWorker, Some(site)) => self.set_speed(cx, site),
             (FaultKind::SlowLink, Some(site)) => self.set_link_speed(cx, self.sites[site].id, fault.to),
             (FaultKind::RouterRestart, _) => self.router = PdRouter::new(&self.config.router),
@@ -50,7 +53,7 @@ impl Cluster {
         let fault = self.faults.get(number).clone();
         let site = fault.worker.map(|worker| self.site(worker));
         match (fault.kind, site) {
-            (FaultKind::Kill, Some(site)) => self.bring_up(cx, site),
+            (FaultKind::Kill, Some(site)) if !self.faults.keeps_down(self.sites[site].id) => self.bring_up(cx, site),
             (FaultKind::SlowWorker, Some(site)) => self.set_speed(cx, site),
             (FaultKind::SlowLink, Some(site)) => self.set_link_speed(cx, self.sites[site].id, fault.to),
             (
@@ -96,31 +99,12 @@ impl Cluster {
         for call in crash.calls {
             self.refuse_connection(cx, self.sites[site].id, call);
         }
-        self.fail_handed_over(cx, site);
         let delay = Dur::from_millis(self.config.discovery_delay_ms);
         self.schedule(cx.now + delay, Message::Discovered { site, state });
     }
 
-    /// Flights of a dead decode worker that it did not hold itself: still on their way to it, or just over.
-    fn fail_handed_over(&mut self, cx: Cx<'_>, site: usize) {
-        if self.sites[site].id.role != Role::Prefill {
-            return;
-        }
-        // P has sent everything it had for these: D goes on without it. The rest was in the worker.
-        let moving = |flight: &crate::cluster::flight::Flight| {
-            flight.prefill == Some(site) && flight.prefilled.is_some() && flight.prefill_open()
-        };
-        let cut: Vec<RequestIx> =
-            self.flights.iter().filter(|(_, flight)| moving(flight)).map(|(request, _)| *request).collect();
-        for request in cut {
-            let message = format!("{} died in the transfer", self.sites[site].id);
-            let answer = self.flights[&request].failed(&self.sites, ErrorClass::PrefillFailed, Some(502), message);
-            debug_assert!(matches!(answer.finish, Finish::Error { .. }));
-            self.end_flight(cx, cx.now, answer);
-        }
-    }
-
     fn restart(&mut self, cx: Cx<'_>, site: usize) {
+        self.faults.lift(self.sites[site].id);
         self.kill(cx, site, WorkerState::Down);
         self.bring_up(cx, site);
     }

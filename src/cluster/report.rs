@@ -2,7 +2,8 @@
 
 use crate::base::Time;
 use crate::cluster::flight::role_label;
-use crate::cluster::machine::{Cluster, Site};
+use crate::cluster::machine::Cluster;
+use crate::cluster::site::Site;
 use crate::engine::WorkerStats;
 use crate::record::{TransferRecord, WorkerRecord};
 

@@ -88,6 +88,10 @@ impl Cluster {
     /// A leg says that it is done.
     pub(super) fn leg_done(&mut self, cx: Cx<'_>, at: Time, site: usize, done: Done) {
         let Some(flight) = self.flights.get(&done.request) else { return };
+        if flight.prefill == Some(site) && !flight.prefill_open() {
+            // P dies, but its KV has left: D goes on without it.
+            return;
+        }
         let answer = if flight.prefill == Some(site) {
             let worker = self.sites[site].id;
             let (class, words) = match done.finish {
@@ -170,7 +174,7 @@ impl Cluster {
         for site in flight.prefill.iter().chain(&flight.decode) {
             self.sites[*site].in_flight -= 1;
         }
-        if flight.transfer == Transfer::Moving {
+        if matches!(flight.transfer, Transfer::Moving(_)) {
             self.links.cancel(cx.now, request);
             self.replan_links();
         }

@@ -84,7 +84,7 @@ impl Cluster {
     fn begin_transfer_if_ready(&mut self, cx: Cx<'_>, request: RequestIx) {
         let Some(flight) = self.flights.get_mut(&request) else { return };
         if flight.prefilled.is_some() && flight.reserved.is_some() && flight.transfer == Transfer::Waiting {
-            flight.transfer = Transfer::Moving;
+            flight.transfer = Transfer::Moving(cx.now);
             let setup = Dur::from_micros(self.config.link.setup_us);
             self.schedule(cx.now + setup, Message::TransferStarts(request));
         }
@@ -92,7 +92,8 @@ impl Cluster {
 
     fn kv_arrived(&mut self, cx: Cx<'_>, request: RequestIx) {
         let Some(flight) = self.flights.get_mut(&request) else { return };
-        flight.transfer = Transfer::Arrived(cx.now);
+        let Transfer::Moving(started) = flight.transfer else { return };
+        flight.transfer = Transfer::Arrived { started, arrived: cx.now };
         let (p, d) = (flight.prefill, flight.decode);
         if let Some(p) = p {
             self.feed(cx, p, Input::KvSent(request));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time};
 use crate::engine::job::{Active, Done, Job};
-use crate::engine::worker::{Cx, Input, Output, Worker};
+use crate::engine::worker::{Cx, DropReason, Input, Output, Worker};
 use crate::protocol::{AdmitAnswer, AdmitAsk, AdmitKind, AdmitReason, CallError, CallId, ErrorClass, Finish};
 
 impl Worker {
@@ -31,7 +31,7 @@ impl Worker {
                 Input::Admit { call, ask } => {
                     free_at = free_at + Dur::from_micros(self.config.admission_cost_us);
                     self.stats.admission_calls += 1;
-                    let answer = self.admit(ask);
+                    let answer = self.admit(cx.now, ask);
                     self.emit(free_at, Output::Admission { call, answer });
                 }
             }
@@ -45,14 +45,16 @@ impl Worker {
         while let Some(session) = self.sessions.expired(now, timeout) {
             self.drop_session(session);
             self.stats.session_timeouts += 1;
+            self.emit(now, Output::SessionDropped { session, reason: DropReason::IdleTimeout });
         }
     }
 
     /// Drops the idle session used longest ago, other than `but`.
-    pub(super) fn trim_session(&mut self, but: Option<SessionIx>) -> Option<SessionIx> {
+    pub(super) fn trim_session(&mut self, now: Time, but: Option<SessionIx>, reason: DropReason) -> Option<SessionIx> {
         let session = self.sessions.least_recent_idle(but)?;
         self.drop_session(session);
         self.stats.session_trims += 1;
+        self.emit(now, Output::SessionDropped { session, reason });
         Some(session)
     }
 
@@ -169,7 +171,7 @@ impl Worker {
     }
 
     /// Is there room? Trims idle sessions to make some.
-    fn admit(&mut self, ask: AdmitAsk) -> AdmitAnswer {
+    fn admit(&mut self, now: Time, ask: AdmitAsk) -> AdmitAnswer {
         let mut evicted = Vec::new();
         let wanted = self.pool.paged(u64::from(ask.append_tokens) + u64::from(ask.output_tokens));
         let refusal = match (ask.kind, self.sessions.get(ask.session)) {
@@ -182,18 +184,23 @@ impl Worker {
             if fits(self) {
                 return AdmitReason::Fits;
             }
-            while let Some(session) = self.trim_session(Some(ask.session)) {
+            let idle = self.sessions.idle_tokens(Some(ask.session));
+            if wanted + self.promised() > self.pool.available() + idle {
+                // All of it would not do: nobody is dropped in vain.
+                return AdmitReason::NoCapacity;
+            }
+            while let Some(session) = self.trim_session(now, Some(ask.session), DropReason::Admission) {
                 evicted.push(session);
                 if fits(self) {
-                    return AdmitReason::FitsAfterTrim;
+                    break;
                 }
             }
-            AdmitReason::NoCapacity
+            AdmitReason::FitsAfterTrim
         });
         AdmitAnswer {
             can_admit: matches!(reason, AdmitReason::Fits | AdmitReason::FitsAfterTrim),
             reason,
-            available_tokens: self.pool.available(),
+            available_tokens: self.pool.available().saturating_sub(self.promised()),
             capacity_tokens: self.pool.capacity(),
             evicted,
             incarnation: self.incarnation,

@@ -44,7 +44,6 @@ pub(super) struct Active {
     pub lock: BlockPath,
     pub prefill_started: Option<Time>,
     pub prefill_ended: Option<Time>,
-    pub joined: Option<Time>,
     pub first_token: Option<Time>,
     pub last_token: Option<Time>,
     pub runs: Vec<TokenRun>,
@@ -93,7 +92,6 @@ impl Active {
             lock: BlockPath::EMPTY,
             prefill_started: None,
             prefill_ended: None,
-            joined: None,
             first_token: None,
             last_token: None,
             runs: Vec::new(),
@@ -127,6 +125,14 @@ impl Active {
         self.first_token.get_or_insert(run.first);
         self.last_token = Some(last);
         self.runs.push(run);
+    }
+
+    /// The worker dies at `now`: a first token that was to leave after the control calls under way never left.
+    pub fn lose_unsent(&mut self, now: Time) {
+        if self.first_token.is_some_and(|first| first > now) {
+            (self.generated, self.first_token, self.last_token) = (0, None, None);
+            self.runs.clear();
+        }
     }
 
     /// The end, as the client will see it.

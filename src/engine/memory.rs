@@ -7,7 +7,7 @@
 
 use crate::base::{Dur, Role, Time};
 use crate::engine::job::{Active, Job};
-use crate::engine::worker::{Cx, Output, Worker};
+use crate::engine::worker::{Cx, DropReason, Output, Worker};
 use crate::protocol::{ErrorClass, Finish, TokenRun};
 
 impl Worker {
@@ -19,7 +19,7 @@ impl Worker {
     /// Retracts until the running batch can grow by a token.
     pub(super) fn make_running_fit(&mut self, cx: Cx<'_>) {
         while self.growth(1) > self.pool.available() {
-            if self.trims_under_pressure() && self.trim_session(None).is_some() {
+            if self.trims_under_pressure() && self.trim_session(cx.now, None, DropReason::Pressure).is_some() {
                 continue;
             }
             let victim = (0..self.running.len())
@@ -72,7 +72,6 @@ impl Worker {
     pub(super) fn join_ready(&mut self, cx: Cx<'_>, at: Time) {
         while self.slots_left() > 0 {
             let Some(mut active) = self.ready.pop_front() else { break };
-            active.joined = Some(at);
             active.take(TokenRun { first: at, step: Dur::ZERO, count: 1 }, at);
             self.stats.output_tokens += 1;
             if active.remaining() == 0 {
@@ -114,11 +113,15 @@ impl Worker {
         let beside = self.headroom() + self.shortfall(active, self.config.reserved_decode_tokens.max(1)) - wanted;
         // Alone it needs no head start: it can grow into all that is free.
         let alone = self.running.is_empty() && self.prefilling.is_empty() && self.reserved.is_empty();
-        let room = |worker: &Worker| wanted + if alone { 0 } else { beside } <= worker.pool.available();
-        while !room(self) {
-            if !(self.trims_under_pressure() && self.trim_session(active.job.session).is_some()) {
-                return false;
-            }
+        let needed = wanted + if alone { 0 } else { beside };
+        let but = active.job.session;
+        let idle = if self.trims_under_pressure() { self.sessions.idle_tokens(but) } else { 0 };
+        if needed > self.pool.available() + idle {
+            return false;
+        }
+        while needed > self.pool.available() {
+            let trimmed = self.trim_session(cx.now, but, DropReason::Pressure);
+            assert!(trimmed.is_some(), "{}: the idle sessions held enough", self.id);
         }
         let reserved = self.pool.reserve(cx.tree, wanted);
         assert!(reserved, "{} tokens were available", wanted);

@@ -23,4 +23,4 @@ pub use config::{EngineConfig, SessionTrim, Timing};
 pub use cost::{Batch, Cost, CostModel, PrefillPart};
 pub use job::{Done, Job};
 pub use stats::{UsageMeter, WorkerStats};
-pub use worker::{Crash, Cx, Input, Output, Worker};
+pub use worker::{Crash, Cx, DropReason, Input, Output, Worker};

@@ -102,6 +102,13 @@ pub enum Output {
         /// Tokens so far.
         output_tokens: u32,
     },
+    /// An idle session was dropped; its client is not told.
+    SessionDropped {
+        /// The session.
+        session: SessionIx,
+        /// Why.
+        reason: DropReason,
+    },
     /// Answer to [`Input::Open`].
     Opened {
         /// Call number.
@@ -116,6 +123,28 @@ pub enum Output {
         /// The answer.
         answer: AdmitAnswer,
     },
+}
+
+/// Why a worker dropped an idle session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropReason {
+    /// An admission call made room.
+    Admission,
+    /// A reservation made room.
+    Pressure,
+    /// It was idle for too long.
+    IdleTimeout,
+}
+
+impl DropReason {
+    /// Stable label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DropReason::Admission => "admission",
+            DropReason::Pressure => "pressure",
+            DropReason::IdleTimeout => "idle-timeout",
+        }
+    }
 }
 
 /// Iterations under way.
@@ -265,7 +294,10 @@ impl Worker {
         let holding = [self.reserved, self.sending, self.hung].into_iter().flat_map(BTreeMap::into_values);
         let queued = self.ready.into_iter().chain(self.retracted).chain(self.running);
         let prefilling = self.prefilling.into_iter().map(|(active, _)| active);
-        done.extend(holding.chain(queued).chain(prefilling).map(|active| active.into_done(lost(), 502)));
+        done.extend(holding.chain(queued).chain(prefilling).map(|mut active| {
+            active.lose_unsent(now);
+            active.into_done(lost(), 502)
+        }));
         self.stats.usage.set(now, 0);
         Crash { requests: done, calls, stats: self.stats }
     }
@@ -277,7 +309,9 @@ impl Worker {
             token_usage: self.pool.used() as f64 / self.pool.capacity() as f64,
             capacity_tokens: self.pool.capacity(),
             num_running: (self.running.len() + self.prefilling.len()) as u32,
-            num_waiting: self.queue_len() as u32,
+            num_waiting: (self.waiting.len() + self.retracted.len()) as u32,
+            num_prealloc: self.unreserved.len() as u32,
+            num_transfer: (self.reserved.len() + self.ready.len()) as u32,
         }
     }
 

@@ -146,6 +146,8 @@ fn capacity_aware_caps_the_overlap_and_drops_full_workers() {
         capacity_tokens: 100,
         num_running: 0,
         num_waiting: 0,
+        num_prealloc: 0,
+        num_transfer: 0,
     });
     let chosen = desk.ask(&reported, 0, &[1, 2, 3, 4], None).unwrap();
     assert_eq!(chosen.worker.index, 1, "a report outranks the belief");

@@ -73,8 +73,12 @@ pub struct LoadReport {
     pub capacity_tokens: u64,
     /// Requests decoding or prefilling.
     pub num_running: u32,
-    /// Requests waiting in any queue.
+    /// Requests waiting to be prefilled here, retracted ones included.
     pub num_waiting: u32,
+    /// Decode legs waiting for room.
+    pub num_prealloc: u32,
+    /// Decode legs with room, waiting for their KV or to join the batch.
+    pub num_transfer: u32,
 }
 
 /// How a request ended.
@@ -211,9 +215,9 @@ pub struct Phases {
     pub prefill_queue: Option<Dur>,
     /// Start to end of the prefill.
     pub prefill: Option<Dur>,
-    /// End of the prefill to the KV's full arrival at the decode worker, the wait for reserved tokens included.
+    /// Start of the transfer (room is reserved, the link is being set up) to the KV's full arrival at the decode worker.
     pub kv_transfer: Option<Dur>,
-    /// KV arrival to the first token the decode worker sends.
+    /// Waits on the decode worker: for room once the prefill is done, and from the KV's arrival to the first token.
     pub decode_queue: Option<Dur>,
 }
 

@@ -16,6 +16,9 @@ labels! {
         SessionClosed = "session-closed",
         /// A worker trimmed a session, by its own word.
         SessionTrimmed = "session-trimmed",
+        /// A worker dropped an idle session: `admission`, `pressure` or `idle-timeout`. From the emulated worker's own log:
+        /// the replayer learns of it later, or never.
+        WorkerDroppedSession = "worker-dropped-session",
         /// The replayer dropped an idle session to free a slot.
         SessionReleased = "session-released",
         /// A belief about residency was wrong; corrected by a worker's word.
@@ -38,6 +41,10 @@ labels! {
         WorkerDown = "worker-down",
         /// Discovery saw a worker leave.
         WorkerGone = "worker-gone",
+        /// Turns that are due wait for a slot of `concurrency` or `max_sessions`.
+        BackpressureBegan = "backpressure-began",
+        /// None waits any more.
+        BackpressureEnded = "backpressure-ended",
         /// A scheduled fault struck.
         Fault = "fault",
     }

@@ -77,9 +77,9 @@ pub struct RequestRecord {
     pub prefill_queue_ms: Option<f64>,
     /// Start to end of the prefill.
     pub prefill_ms: Option<f64>,
-    /// End of the prefill to the KV's arrival on the decode worker.
+    /// Start of the KV transfer to its arrival on the decode worker: time on the link.
     pub kv_transfer_ms: Option<f64>,
-    /// KV arrival to the first token.
+    /// Waits on the decode worker: for room once the prefill is done, and from the KV's arrival to the first token.
     pub decode_queue_ms: Option<f64>,
     /// Prompt tokens.
     pub input_tokens: u32,

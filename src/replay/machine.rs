@@ -101,6 +101,8 @@ pub struct Replayer<'t> {
     pub(super) timers: Timers,
     pub(super) waiting: VecDeque<Queued>,
     pub(super) waiting_sessions: VecDeque<Queued>,
+    /// The ledger says that turns wait for a slot.
+    pub(super) backpressure: bool,
     pub(super) live_sessions: u32,
     pub(super) active: BTreeMap<RequestIx, Turn>,
     pub(super) calls: BTreeMap<CallId, (RequestIx, SessionIx)>,
@@ -138,6 +140,7 @@ impl<'t> Replayer<'t> {
             timers: Timers::default(),
             waiting: VecDeque::new(),
             waiting_sessions: VecDeque::new(),
+            backpressure: false,
             live_sessions: 0,
             active: BTreeMap::new(),
             calls: BTreeMap::new(),

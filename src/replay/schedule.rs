@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use crate::admission::SlotRelease;
 use crate::base::{Dur, RequestIx, SessionIx, Time};
 use crate::protocol::{Action, ErrorClass};
+use crate::record::LedgerKind;
+use crate::replay::machine::Note;
 use crate::replay::plan::{self, think_time};
 use crate::replay::turn::{Queued, TimerKey};
 use crate::replay::{Replayer, Schedule, WakeReason};
@@ -156,6 +158,19 @@ impl Replayer<'_> {
                 self.begin(now, queued);
             }
         }
+        self.note_backpressure(now);
+    }
+
+    /// Writes down when turns begin to wait for a slot of the replayer's, and when none waits any more.
+    fn note_backpressure(&mut self, now: Time) {
+        let waits = !(self.waiting.is_empty() && self.waiting_sessions.is_empty());
+        if waits == self.backpressure {
+            return;
+        }
+        self.backpressure = waits;
+        let kind = if waits { LedgerKind::BackpressureBegan } else { LedgerKind::BackpressureEnded };
+        let detail = format!("{} requests in flight, {} sessions live", self.active.len(), self.live_sessions);
+        self.note(now, kind, Note::default().because(detail));
     }
 
     /// A turn ended: the next one of its session may become due, or the session is over.

@@ -184,3 +184,8 @@ impl Must {
 pub(super) fn not_negative(key: &str, value: Option<f64>) -> Option<Problem> {
     Must::NotNegative.refuse(key, value?)
 }
+
+/// The check of a time scale, for [`super::sugar`].
+pub(super) fn time_scale_problem(key: &str, value: f64) -> Option<Problem> {
+    Must::PositiveOrInf.refuse(key, value)
+}

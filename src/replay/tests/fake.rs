@@ -250,6 +250,8 @@ impl Fake {
                     capacity_tokens: self.capacity,
                     num_running: 0,
                     num_waiting: 0,
+                    num_prealloc: 0,
+                    num_transfer: 0,
                 });
                 let reports = reports.collect();
                 self.tell(back, Event::Loads(reports));
