@@ -130,7 +130,7 @@ fn stopped(error: SimError) -> Failure {
     match error {
         SimError::Observer(error) => broken(error),
         SimError::Fault { .. } => Failure::input(error),
-        SimError::Stalled { .. } | SimError::Spins { .. } => Failure::broke(error),
+        SimError::Stalled { .. } | SimError::Spins { .. } | SimError::Endless { .. } => Failure::broke(error),
     }
 }
 

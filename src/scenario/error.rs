@@ -72,6 +72,16 @@ pub enum Cause {
         /// What it is.
         found: String,
     },
+    /// A whole number that TOML cannot hold.
+    #[error(
+        "`{key}` is {found}, but whole numbers in a scenario (TOML) end at 9223372036854775807; write a smaller one"
+    )]
+    BeyondToml {
+        /// Dotted key.
+        key: String,
+        /// As given.
+        found: String,
+    },
     /// A word that is not in a closed set.
     #[error("`{key}` is \"{found}\"; {}allowed: {}", suggest(.near), list(.allowed))]
     NotOneOf {

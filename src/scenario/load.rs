@@ -49,16 +49,20 @@ impl Overlay {
         Overlay { flag: format!("{flag} {value}"), key: key.into(), value: value.into() }
     }
 
-    fn layer(&self) -> Layer {
+    fn layer(&self) -> Result<Layer, ScenarioError> {
         let parts: Vec<&str> = self.key.split('.').collect();
         let text = || Value::String(self.value.clone());
         let value = match (Shape::at(&parts).map(Shape::kind), parse_value(&self.value)) {
             // `--set name=42` means the word.
             (Some(Kind::Text | Kind::Words(_)), Some(value)) if !value.is_str() => text(),
             (_, Some(value)) => value,
+            (Some(Kind::Whole(..)), None) if is_whole(&self.value) => {
+                let cause = Cause::BeyondToml { key: self.key.clone(), found: self.value.clone() };
+                return Err(ScenarioError::one(Origin::Flag(self.flag.clone()), cause));
+            }
             (_, None) => text(),
         };
-        Layer::from_flag(&self.flag, &self.key, value)
+        Ok(Layer::from_flag(&self.flag, &self.key, value))
     }
 }
 
@@ -70,7 +74,7 @@ pub fn load(scenario: Option<&str>, overlays: &[Overlay]) -> Result<Scenario, Sc
         None => Layer::default(),
     };
     for overlay in overlays {
-        let mut over = overlay.layer();
+        let mut over = overlay.layer()?;
         if over.table.contains_key(EXTENDS) {
             let text = "`extends` belongs into a file; give the file itself as the scenario".into();
             return Err(ScenarioError::one(Origin::Flag(overlay.flag.clone()), Cause::Contradiction(text)));
@@ -209,6 +213,12 @@ fn parse_value(text: &str) -> Option<Value> {
     let table: Table = format!("v = {text}").parse().ok()?;
     // A value with a line break in it could smuggle in a second key.
     if table.len() == 1 { table.into_iter().next().map(|(_, value)| value) } else { None }
+}
+
+/// A whole number in digits, of whatever size.
+fn is_whole(text: &str) -> bool {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    digits.starts_with(|first: char| first.is_ascii_digit()) && digits.bytes().all(|b| b.is_ascii_digit() || b == b'_')
 }
 
 /// The path without `.` and `name/..`, so that a circle is seen; links are left alone.

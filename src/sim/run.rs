@@ -17,6 +17,8 @@ use crate::trace::{Trace, ideal_hits};
 
 /// Rounds at one time of the run after which it counts as stuck. A real round moves at least one request on.
 const ROUNDS_AT_ONE_TIME_MAX: u64 = 10_000_000;
+/// Latest time a run may reach: about 317 years. Later the clock of 64-bit nanoseconds is near its end.
+const HORIZON: Time = Time(10_000_000_000 * 1_000_000_000);
 /// Wakes between two looks at the observer.
 const WAKES_PER_PROGRESS: u64 = 256;
 
@@ -48,6 +50,17 @@ pub enum SimError {
         planned: u64,
         /// Requests in the cluster.
         in_flight: usize,
+    },
+    /// The scenario is so slow for this trace that the clock would end.
+    #[error(
+        "nothing ends between {at} and 1e10 s (317 years), with {left} requests left; make the costs of the scenario or the \
+         lengths of the trace smaller, or set replay.request_timeout_s"
+    )]
+    Endless {
+        /// Time of the run.
+        at: Time,
+        /// Requests without a record.
+        left: u64,
     },
     /// Messages go back and forth without time moving on: a bug.
     #[error("the run spins at {at}: {rounds} rounds without time moving on; report this as a bug")]
@@ -110,6 +123,9 @@ impl<'a> Driver<'a> {
                 return Err(self.stalled());
             }
             let Some(next) = replayer.into_iter().chain(cluster).min() else { return Err(self.stalled()) };
+            if next > HORIZON {
+                return Err(SimError::Endless { at: self.now, left: self.replayer.planned() - self.replayer.ended() });
+            }
             assert!(next >= self.now, "time runs forward: {next} after {}", self.now);
             at_this_time = if next > self.now { 0 } else { at_this_time + 1 };
             if at_this_time > ROUNDS_AT_ONE_TIME_MAX {
