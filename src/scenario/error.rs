@@ -72,9 +72,10 @@ pub enum Cause {
         /// What it is.
         found: String,
     },
-    /// A whole number that TOML cannot hold.
+    /// A number that TOML cannot hold.
     #[error(
-        "`{key}` is {found}, but whole numbers in a scenario (TOML) end at 9223372036854775807; write a smaller one"
+        "`{key}` is {found}, which a scenario (TOML) cannot hold: whole numbers end at 9223372036854775807, others at 1.8e308; \
+         write a smaller one"
     )]
     BeyondToml {
         /// Dotted key.

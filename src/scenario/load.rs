@@ -56,7 +56,7 @@ impl Overlay {
             // `--set name=42` means the word.
             (Some(Kind::Text | Kind::Words(_)), Some(value)) if !value.is_str() => text(),
             (_, Some(value)) => value,
-            (Some(Kind::Whole(..)), None) if is_whole(&self.value) => {
+            (Some(Kind::Whole(..) | Kind::Number | Kind::NumberOrInf), None) if is_too_large(&self.value) => {
                 let cause = Cause::BeyondToml { key: self.key.clone(), found: self.value.clone() };
                 return Err(ScenarioError::one(Origin::Flag(self.flag.clone()), cause));
             }
@@ -215,10 +215,16 @@ fn parse_value(text: &str) -> Option<Value> {
     if table.len() == 1 { table.into_iter().next().map(|(_, value)| value) } else { None }
 }
 
-/// A whole number in digits, of whatever size.
-fn is_whole(text: &str) -> bool {
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    digits.starts_with(|first: char| first.is_ascii_digit()) && digits.bytes().all(|b| b.is_ascii_digit() || b == b'_')
+/// A number too large for TOML; also hexadecimal and the like.
+fn is_too_large(text: &str) -> bool {
+    let plain = text.replace('_', "");
+    let digits = plain.strip_prefix(['+', '-']).unwrap_or(&plain);
+    let based = |prefix: &str, base: u32| {
+        digits.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_digit(base)))
+    };
+    let decimal = digits.starts_with(|first: char| first.is_ascii_digit())
+        && digits.parse::<f64>().is_ok_and(|number| number >= i64::MAX as f64);
+    decimal || based("0x", 16) || based("0o", 8) || based("0b", 2)
 }
 
 /// The path without `.` and `name/..`, so that a circle is seen; links are left alone.

@@ -344,8 +344,13 @@ fn flags_are_named_in_refusals() {
         ),
         (
             "seed=18446744073709551615",
-            "--set seed=18446744073709551615: `seed` is 18446744073709551615, but whole numbers in a scenario (TOML) end at \
-             9223372036854775807; write a smaller one",
+            "--set seed=18446744073709551615: `seed` is 18446744073709551615, which a scenario (TOML) cannot hold: \
+             whole numbers end at 9223372036854775807, others at 1.8e308; write a smaller one",
+        ),
+        (
+            "replay.max_gap_s=1e400",
+            "--set replay.max_gap_s=1e400: `replay.max_gap_s` is 1e400, which a scenario (TOML) cannot hold: whole numbers \
+             end at 9223372036854775807, others at 1.8e308; write a smaller one",
         ),
         (
             "seed=9223372036854775807",
