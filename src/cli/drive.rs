@@ -131,7 +131,7 @@ fn stopped(error: SimError) -> Failure {
     match error {
         SimError::Observer(error) => broken(error),
         SimError::Setup(error) => error.into(),
-        error @ (SimError::Stalled { .. } | SimError::Spins { .. }) => Failure::broke(error),
+        SimError::Stalled { .. } | SimError::Spins { .. } | SimError::Endless { .. } => Failure::broke(error),
     }
 }
 

@@ -27,7 +27,8 @@ pub struct ReplayConfig {
     pub max_sessions: u32,
     /// Seeded jitter added to each session's arrival, uniform in 0 to this, milliseconds of the run.
     pub arrival_jitter_ms: f64,
-    /// Longest time without data on a stream, seconds of the run; 0: no limit.
+    /// Longest time without data on a stream that a fault made quiet, seconds of the run; 0: no limit. Queueing and slow
+    /// decoding are no stalls: `request_timeout_s` bounds those.
     pub stall_timeout_s: f64,
     /// Longest time from send to end, seconds of the run; 0: no limit.
     pub request_timeout_s: f64,

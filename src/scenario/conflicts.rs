@@ -6,6 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::idle_fault::idle_faults;
 use super::model::Scenario;
 use crate::cluster::RouterPolicy;
 use crate::policies::{HeaderMode, PolicyName};
@@ -43,6 +44,8 @@ pub enum ConflictKind {
     OverlappingTurns,
     /// Workers the mechanism never uses.
     IdleWorkers,
+    /// A fault that this mechanism leaves without effect.
+    IdleFault,
 }
 
 /// One conflict.
@@ -90,6 +93,7 @@ pub fn conflicts(scenario: &Scenario) -> Vec<Conflict> {
         Mechanism::Pd => [decode_leg_pd(scenario), prefill_leg(scenario)].concat(),
         Mechanism::Kvc => [decode_leg_kvc(scenario), prefill_leg(scenario), overlapping(scenario)].concat(),
     };
+    found.extend(idle_faults(scenario));
     found.sort_by_key(|conflict| (conflict.severity, conflict.kind));
     found
 }

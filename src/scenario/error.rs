@@ -72,6 +72,17 @@ pub enum Cause {
         /// What it is.
         found: String,
     },
+    /// A number that TOML cannot hold.
+    #[error(
+        "`{key}` is {found}, which a scenario (TOML) cannot hold: whole numbers end at 9223372036854775807, others at 1.8e308; \
+         write a smaller one"
+    )]
+    BeyondToml {
+        /// Dotted key.
+        key: String,
+        /// As given.
+        found: String,
+    },
     /// A word that is not in a closed set.
     #[error("`{key}` is \"{found}\"; {}allowed: {}", suggest(.near), list(.allowed))]
     NotOneOf {

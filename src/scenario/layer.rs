@@ -30,7 +30,11 @@ impl Layer {
             at: offset.map(|offset| line_and_column(text, offset)),
         };
         let wrong = |error: toml::de::Error| {
-            let cause = Cause::Syntax(error.message().replace('\n', "; "));
+            let mut words = error.message().replace('\n', "; ");
+            if words.contains("value was too large") || words.contains("integer number overflowed") {
+                words = "whole numbers end at 9223372036854775807; write a smaller one".into();
+            }
+            let cause = Cause::Syntax(words);
             ScenarioError::one(place(error.span().map(|span| span.start)), cause)
         };
         let spans = DeTable::parse(text).map_err(wrong)?;

@@ -49,16 +49,20 @@ impl Overlay {
         Overlay { flag: format!("{flag} {value}"), key: key.into(), value: value.into() }
     }
 
-    fn layer(&self) -> Layer {
+    fn layer(&self) -> Result<Layer, ScenarioError> {
         let parts: Vec<&str> = self.key.split('.').collect();
         let text = || Value::String(self.value.clone());
         let value = match (Shape::at(&parts).map(Shape::kind), parse_value(&self.value)) {
             // `--set name=42` means the word.
             (Some(Kind::Text | Kind::Words(_)), Some(value)) if !value.is_str() => text(),
             (_, Some(value)) => value,
+            (Some(Kind::Whole(..) | Kind::Number | Kind::NumberOrInf), None) if is_too_large(&self.value) => {
+                let cause = Cause::BeyondToml { key: self.key.clone(), found: self.value.clone() };
+                return Err(ScenarioError::one(Origin::Flag(self.flag.clone()), cause));
+            }
             (_, None) => text(),
         };
-        Layer::from_flag(&self.flag, &self.key, value)
+        Ok(Layer::from_flag(&self.flag, &self.key, value))
     }
 }
 
@@ -70,7 +74,7 @@ pub fn load(scenario: Option<&str>, overlays: &[Overlay]) -> Result<Scenario, Sc
         None => Layer::default(),
     };
     for overlay in overlays {
-        let mut over = overlay.layer();
+        let mut over = overlay.layer()?;
         if over.table.contains_key(EXTENDS) {
             let text = "`extends` belongs into a file; give the file itself as the scenario".into();
             return Err(ScenarioError::one(Origin::Flag(overlay.flag.clone()), Cause::Contradiction(text)));
@@ -209,6 +213,18 @@ fn parse_value(text: &str) -> Option<Value> {
     let table: Table = format!("v = {text}").parse().ok()?;
     // A value with a line break in it could smuggle in a second key.
     if table.len() == 1 { table.into_iter().next().map(|(_, value)| value) } else { None }
+}
+
+/// A number too large for TOML; also hexadecimal and the like.
+fn is_too_large(text: &str) -> bool {
+    let plain = text.replace('_', "");
+    let digits = plain.strip_prefix(['+', '-']).unwrap_or(&plain);
+    let based = |prefix: &str, base: u32| {
+        digits.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_digit(base)))
+    };
+    let decimal = digits.starts_with(|first: char| first.is_ascii_digit())
+        && digits.parse::<f64>().is_ok_and(|number| number >= i64::MAX as f64);
+    decimal || based("0x", 16) || based("0o", 8) || based("0b", 2)
 }
 
 /// The path without `.` and `name/..`, so that a circle is seen; links are left alone.

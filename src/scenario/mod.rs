@@ -3,10 +3,11 @@
 //! Owns the file format, its defaults and its refusals. Invariant: no value a run depends on lives outside a
 //! [`Scenario`]; unknown keys and illegal pairs are errors with a remedy.
 //! Reading order: `load` (the whole way from text), `layer` and `schema` (one source, checked), `sugar` (presets),
-//! `validate`, `conflicts`, `setup` (beside a trace, for a driver), [`preflight`](mod@preflight).
+//! `validate…`, `conflicts`, `setup` (beside a trace, for a driver), [`preflight`](mod@preflight).
 
 mod conflicts;
 mod error;
+mod idle_fault;
 mod layer;
 mod load;
 mod model;
@@ -16,7 +17,9 @@ mod setup;
 mod shipped;
 mod sugar;
 mod validate;
+mod validate_cost;
 mod validate_fault;
+mod validate_range;
 
 pub use conflicts::{Conflict, ConflictKind, Severity, conflicts, resolve_router};
 pub use error::{Cause, Located, Origin, Problem, ScenarioError, SetupError};
@@ -27,4 +30,5 @@ pub use schema::schema;
 pub use setup::Setup;
 pub use shipped::shipped_scenarios;
 pub use validate::validate;
+pub use validate_cost::check_span;
 pub use validate_fault::{FaultFields, fault_fields, fault_label};

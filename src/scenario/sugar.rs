@@ -12,7 +12,7 @@ use super::layer::Layer;
 use super::load::read_text;
 use super::schema::{Shape, TIME_SCALE};
 use super::shipped::{self, Embedded};
-use super::validate::time_scale_problem;
+use super::validate_range;
 
 struct PresetTable {
     what: &'static str,
@@ -94,7 +94,7 @@ fn expand_time_scale(layer: &mut Layer) -> Result<(), ScenarioError> {
     let Some(replay) = layer.table_at(&["replay"]) else { return Ok(()) };
     let Some(scale) = replay.remove(TIME_SCALE) else { return Ok(()) };
     // Refused here, by the key that was written, and once: not as the two keys it stands for.
-    if let Some(problem) = number(&scale).and_then(|scale| time_scale_problem(KEY, scale)) {
+    if let Some(problem) = number(&scale).and_then(|scale| validate_range::time_scale(KEY, scale)) {
         return Err(ScenarioError::one(origin, Cause::Impossible(problem)));
     }
     for key in ["arrival_scale", "think_scale"] {

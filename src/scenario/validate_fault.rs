@@ -1,36 +1,50 @@
-//! Which fields each kind of fault needs and takes; whether its workers exist.
+//! Which fields each kind of fault needs and takes, and whom it can strike.
 //!
-//! The table here is the one printed in `docs/scenarios.md`.
+//! The table here is the one printed in `docs/scenarios.md`. A fault on a worker of a role that it does not
+//! concern is refused; one that the chosen mechanism leaves without effect is a conflict (`idle_fault`).
 
 use super::error::Problem;
-use super::validate::{not_negative, problem};
+use super::validate::problem;
+use super::validate_range::{FACTOR, factor, seconds, shown};
 use crate::base::{Role, WorkerId};
 use crate::cluster::{ClusterConfig, FaultConfig, FaultKind};
 
-/// Which fields a kind of fault has beside `at_s` and `after_requests`.
+/// Largest product of slow-downs that may be in force at once.
+const MOST_SLOWED: f64 = 1e6;
+
+/// Which fields a kind of fault has beside `at_s` and `after_requests`, and the roles of `worker` that it concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultFields {
     /// Those it cannot do without.
     pub needs: &'static [&'static str],
     /// Those it may have.
     pub takes: &'static [&'static str],
+    /// Roles its `worker` may have; none for a kind without worker.
+    pub roles: &'static [Role],
 }
 
 /// The fields of a kind.
 pub fn fault_fields(kind: FaultKind) -> FaultFields {
-    let (needs, takes): (&[&str], &[&str]) = match kind {
-        FaultKind::Kill => (&["worker"], &["duration_s"]),
-        FaultKind::Restart | FaultKind::Leave | FaultKind::Join => (&["worker"], &[]),
-        FaultKind::SlowWorker => (&["worker", "factor"], &["duration_s"]),
-        FaultKind::SlowLink => (&["worker", "factor"], &["to", "duration_s"]),
-        FaultKind::TransferFailure => (&["worker", "to"], &["after_s", "times", "duration_s"]),
-        FaultKind::Hang => (&[], &["worker", "session", "turn", "after_tokens", "times", "duration_s"]),
-        FaultKind::AdmissionTimeout => (&["worker"], &["after_s", "times", "duration_s"]),
-        FaultKind::ErrorResponse => (&["status"], &["worker", "session", "turn", "after_s", "times", "duration_s"]),
-        FaultKind::OpenFailure => (&["worker"], &["status", "times", "duration_s"]),
-        FaultKind::RouterRestart => (&[], &[]),
+    const ALL: &[Role] = &[Role::Prefill, Role::Decode, Role::Colocated];
+    const D: &[Role] = &[Role::Decode];
+    const P: &[Role] = &[Role::Prefill];
+    const ANSWERS: &[Role] = &[Role::Decode, Role::Colocated];
+    const LINKED: &[Role] = &[Role::Prefill, Role::Decode];
+    const AIMED: &[&str] = &["worker", "session", "turn", "after_tokens", "times", "duration_s"];
+    const REFUSED: &[&str] = &["worker", "session", "turn", "after_s", "times", "duration_s"];
+    let (needs, takes, roles): (&[&str], &[&str], &[Role]) = match kind {
+        FaultKind::Kill => (&["worker"], &["duration_s"], ALL),
+        FaultKind::Restart | FaultKind::Leave | FaultKind::Join => (&["worker"], &[], ALL),
+        FaultKind::SlowWorker => (&["worker", "factor"], &["duration_s"], ALL),
+        FaultKind::SlowLink => (&["worker", "factor"], &["to", "duration_s"], LINKED),
+        FaultKind::TransferFailure => (&["worker", "to"], &["after_s", "times", "duration_s"], P),
+        FaultKind::Hang => (&[], AIMED, ANSWERS),
+        FaultKind::AdmissionTimeout => (&["worker"], &["after_s", "times", "duration_s"], D),
+        FaultKind::ErrorResponse => (&["status"], REFUSED, ALL),
+        FaultKind::OpenFailure => (&["worker"], &["status", "times", "duration_s"], D),
+        FaultKind::RouterRestart => (&[], &[], &[]),
     };
-    FaultFields { needs, takes }
+    FaultFields { needs, takes, roles }
 }
 
 /// The label of a kind, as in the file.
@@ -78,11 +92,9 @@ pub(super) fn fault_problems(fault: &FaultConfig, index: usize, cluster: &Cluste
         into.push(problem(key("worker"), cause, "write `worker = \"D0\"` or `session = \"…\"`"));
     }
     for (field, value) in [("at_s", fault.at_s), ("duration_s", fault.duration_s), ("after_s", fault.after_s)] {
-        into.extend(not_negative(&key(field), value));
+        into.extend(seconds(&key(field), value));
     }
-    if let Some(factor) = fault.factor.filter(|factor| !(*factor > 0.0 && factor.is_finite())) {
-        into.push(problem(key("factor"), format!("is {factor}"), "write a number above 0; above 1 is slower"));
-    }
+    into.extend(factor(&key("factor"), fault.factor));
     if fault.times == Some(0) {
         into.push(problem(key("times"), "is 0: the fault would never strike", "write 1 or more, or leave it out"));
     }
@@ -92,22 +104,52 @@ pub(super) fn fault_problems(fault: &FaultConfig, index: usize, cluster: &Cluste
     workers(fault, cluster, &key, into);
 }
 
-fn workers(fault: &FaultConfig, cluster: &ClusterConfig, key: &dyn Fn(&str) -> String, into: &mut Vec<Problem>) {
-    let pair = match fault.kind {
-        FaultKind::TransferFailure | FaultKind::SlowLink => fault.to.is_some(),
-        FaultKind::Kill
-        | FaultKind::Restart
-        | FaultKind::Leave
-        | FaultKind::Join
-        | FaultKind::SlowWorker
-        | FaultKind::Hang
-        | FaultKind::AdmissionTimeout
-        | FaultKind::ErrorResponse
-        | FaultKind::OpenFailure
-        | FaultKind::RouterRestart => false,
+/// Slow-downs of one worker or link that may be in force at once and are too much together.
+pub(super) fn slowdowns(faults: &[FaultConfig], into: &mut Vec<Problem>) {
+    let slow = |fault: &FaultConfig| matches!(fault.kind, FaultKind::SlowWorker | FaultKind::SlowLink);
+    for (index, fault) in faults.iter().enumerate().filter(|(_, fault)| slow(fault)) {
+        let same = |other: &&FaultConfig| {
+            (other.kind, &other.worker, &other.to) == (fault.kind, &fault.worker, &fault.to)
+                && may_overlap(fault, other)
+        };
+        let factors: Vec<f64> = faults[..=index].iter().filter(same).filter_map(|other| other.factor).collect();
+        let slower: f64 = factors.iter().map(|factor| factor.max(1.0)).product();
+        let faster: f64 = factors.iter().map(|factor| factor.min(1.0)).product();
+        // One alone has its own range.
+        if factors.len() > 1 && (slower > MOST_SLOWED || faster < FACTOR.0) {
+            let product = if slower > MOST_SLOWED { slower } else { faster };
+            let cause = format!(
+                "and the earlier slow-downs of the same place multiply to {}; together they may be {} to {}",
+                shown(product),
+                shown(FACTOR.0),
+                shown(MOST_SLOWED)
+            );
+            into.push(problem(
+                format!("fault[{index}].factor"),
+                cause,
+                "bring them nearer to 1, or let them not overlap",
+            ));
+        }
+    }
+}
+
+/// Unless both have a time and one is over before the other begins.
+fn may_overlap(a: &FaultConfig, b: &FaultConfig) -> bool {
+    let window = |fault: &FaultConfig| {
+        let begin = if fault.after_requests.is_some() { None } else { Some(fault.at_s.unwrap_or(0.0)) };
+        (begin, begin.zip(fault.duration_s).map(|(begin, lasts)| begin + lasts))
     };
-    let legs = [("worker", &fault.worker, pair.then_some(Role::Prefill)), ("to", &fault.to, Some(Role::Decode))];
-    for (field, name, role) in legs {
+    let over_before = |(_, end): (Option<f64>, Option<f64>), (begin, _): (Option<f64>, Option<f64>)| {
+        end.zip(begin).is_some_and(|(end, begin)| end <= begin)
+    };
+    !over_before(window(a), window(b)) && !over_before(window(b), window(a))
+}
+
+fn workers(fault: &FaultConfig, cluster: &ClusterConfig, key: &dyn Fn(&str) -> String, into: &mut Vec<Problem>) {
+    let label = fault_label(fault.kind);
+    // With `to` the link of a P → D pair is meant.
+    let roles: &[Role] = if fault.to.is_some() { &[Role::Prefill] } else { fault_fields(fault.kind).roles };
+    for (field, name, roles) in [("worker", &fault.worker, roles), ("to", &fault.to, &[Role::Decode][..])] {
         let Some(name) = name else { continue };
         match name.parse::<WorkerId>() {
             Err(_) => {
@@ -118,16 +160,15 @@ fn workers(fault: &FaultConfig, cluster: &ClusterConfig, key: &dyn Fn(&str) -> S
                 let cause = format!("names {name}, but there {}", existing(cluster, worker.role));
                 into.push(problem(key(field), cause, "workers are counted from 0; name one that exists"));
             }
-            Ok(worker) if fault.kind == FaultKind::SlowLink && worker.role == Role::Colocated => {
-                let cause = format!("names {name}, but a colocated worker has no KV link");
-                into.push(problem(key(field), cause, "name a P or a D"));
+            Ok(worker) if !roles.is_empty() && !roles.contains(&worker.role) => {
+                let allowed: Vec<String> = roles.iter().map(|role| role.letter().to_string()).collect();
+                let cause = match fault.to {
+                    Some(_) => format!("is {name}, on the wrong end of a P → D pair"),
+                    None => format!("is {name}, where a fault of kind `{label}` has no effect"),
+                };
+                into.push(problem(key(field), cause, format!("name a {}", allowed.join(" or a "))));
             }
-            Ok(worker) => {
-                if let Some(role) = role.filter(|role| *role != worker.role) {
-                    let (wanted, cause) = (role.letter(), format!("is {name}, on the wrong end of a P → D pair"));
-                    into.push(problem(key(field), cause, format!("name a worker {wanted}0 or the like")));
-                }
-            }
+            Ok(_) => {}
         }
     }
 }

@@ -15,6 +15,8 @@ use crate::sim::guard::Guard;
 use crate::sim::{Observer, Progress, RunEnd, RunStatus};
 use crate::trace::{Trace, ideal_hits};
 
+/// Latest time a run may reach: about 317 years. Later the clock of 64-bit nanoseconds is near its end.
+const HORIZON: Time = Time(10_000_000_000 * 1_000_000_000);
 /// Wakes between two looks at the observer.
 const WAKES_PER_PROGRESS: u64 = 256;
 
@@ -41,6 +43,17 @@ pub enum SimError {
         planned: u64,
         /// Requests in the cluster.
         in_flight: usize,
+    },
+    /// The scenario is so slow for this trace that the clock would end.
+    #[error(
+        "nothing ends between {at} and 1e10 s (317 years), with {left} requests left; make the costs of the scenario or the \
+         lengths of the trace smaller, or set replay.request_timeout_s"
+    )]
+    Endless {
+        /// Time of the run.
+        at: Time,
+        /// Requests without a record.
+        left: u64,
     },
     /// Messages go back and forth without time moving on: a bug.
     #[error("the run spins at {at}: {steps} steps without time moving on; report this as a bug")]
@@ -106,6 +119,9 @@ impl<'a> Driver<'a> {
                 return Err(self.stalled());
             }
             let Some(next) = replayer.into_iter().chain(cluster).min() else { return Err(self.stalled()) };
+            if next > HORIZON {
+                return Err(SimError::Endless { at: self.now, left: self.replayer.planned() - self.replayer.ended() });
+            }
             assert!(next >= self.now, "time runs forward: {next} after {}", self.now);
             self.now = next;
             self.guard.step(next)?;

@@ -13,7 +13,7 @@ mod slice;
 mod stats;
 mod write;
 
-pub use assemble::{AssembleError, Assembler};
+pub use assemble::{AssembleError, Assembler, MOST_TOKENS};
 pub use model::{Notice, SessionTrace, Trace, TraceMeta, TurnTrace};
 pub use read::{Format, ReadOptions, RowError, RowErrors, TimeUnit, TraceError, read_bytes, read_from, read_path};
 pub use row::Row;

@@ -11,6 +11,7 @@
     reason = "a test stops at the first surprise, watches the clock and says why it skips"
 )]
 
+mod bounds;
 mod cli;
 mod docs;
 mod interrupts;

@@ -97,6 +97,8 @@ fn the_docs_have_the_fields_of_every_kind_of_fault() {
         let row = docs.lines().find(|line| line.starts_with(&format!("| `{label}` |")));
         let row = row.unwrap_or_else(|| panic!("docs/scenarios.md has no row for {label}"));
         let fields = fault_fields(kind);
+        let roles: Vec<String> = fields.roles.iter().map(|role| role.letter().to_string()).collect();
+        assert_eq!(row.split('|').nth(2).unwrap().trim(), roles.join(", "), "{label}");
         let mut listed: Vec<&str> = row.split('`').skip(3).step_by(2).collect();
         let mut wanted: Vec<&str> = fields.needs.iter().chain(fields.takes).copied().collect();
         listed.sort_unstable();
@@ -278,6 +280,10 @@ fn bad_text_is_refused_at_its_place() {
              cache-aware",
         ),
         ("[replay]\nmechanism = \"zzz\"", "x.toml:2:1: `replay.mechanism` is \"zzz\"; allowed: dp, pd, kvc"),
+        (
+            "seed = 9223372036854775808",
+            "x.toml:1:8: not valid TOML: whole numbers end at 9223372036854775807; write a smaller one",
+        ),
         ("seed = 1\nseed = 2", "x.toml:2:1: not valid TOML: duplicate key"),
         (
             "[replay]\ntime_scale = 2\nthink_scale = 1",
@@ -285,8 +291,8 @@ fn bad_text_is_refused_at_its_place() {
         ),
         (
             "[replay]\narrival_scale = 0",
-            "x.toml:2:1: `replay.arrival_scale` is 0; write a number above 0, or inf; 10 is ten times faster, 0.5 half as \
-             fast",
+            "x.toml:2:1: `replay.arrival_scale` is 0; write a number from 1e-6 to 1e9, or inf; 10 is ten times faster, 0.5 half \
+             as fast",
         ),
         (
             "[cluster.link]\npreset = \"tcp\"",
@@ -336,6 +342,20 @@ fn flags_are_named_in_refusals() {
             "--set admission.cap_max=many: `admission.cap_max` is the string \"many\", but must be a whole number from 0 to \
              4294967295, without quotes",
         ),
+        (
+            "seed=18446744073709551615",
+            "--set seed=18446744073709551615: `seed` is 18446744073709551615, which a scenario (TOML) cannot hold: \
+             whole numbers end at 9223372036854775807, others at 1.8e308; write a smaller one",
+        ),
+        (
+            "replay.max_gap_s=1e400",
+            "--set replay.max_gap_s=1e400: `replay.max_gap_s` is 1e400, which a scenario (TOML) cannot hold: whole numbers \
+             end at 9223372036854775807, others at 1.8e308; write a smaller one",
+        ),
+        (
+            "seed=9223372036854775807",
+            "--set seed=9223372036854775807: `seed` is 9223372036854775807; write at most 9223372036854774807",
+        ),
         ("admission.cap_max=0", "--set admission.cap_max=0: `admission.cap_max` is 0; write at least 1"),
         ("extends=a.toml", "--set extends=a.toml: `extends` belongs into a file; give the file itself as the scenario"),
         (
@@ -370,18 +390,21 @@ fn every_impossible_value_has_a_sentence() {
     let table: &[(&[&str], &str)] = &[
         (&["cluster.prefill=0"], "`cluster.prefill` is 0, but mechanism `kvc` needs at least one P"),
         (&["cluster.decode=0"], "`cluster.decode` is 0, but mechanism `kvc` needs at least one D"),
-        (&["replay.think_scale=nan"], "`replay.think_scale` is NaN; write a number above 0, or inf"),
+        (&["replay.think_scale=nan"], "`replay.think_scale` is NaN; write a number from 1e-6 to 1e9, or inf"),
         (&["replay.arrival_scale=-2"], "`replay.arrival_scale` is -2;"),
-        (&["admission.usable_share=90"], "`admission.usable_share` is 90; write a share from 0 to 1; 90 % is 0.9"),
+        (&["admission.usable_share=90"], "`admission.usable_share` is 90; write a number from 0 to 1; 90 % is 0.9"),
         (&["admission.usable_share=0"], "`admission.usable_share` is 0: no D would have room"),
         (&["policy.kv_aware.hard_cap=1.5"], "`policy.kv_aware.hard_cap` is 1.5;"),
         (&["engine.kv_pool_tokens=10"], "`engine.kv_pool_tokens` is 10, less than one page of 64 tokens"),
-        (&["replay.stall_timeout_s=-1"], "`replay.stall_timeout_s` is -1; write 0 or more"),
-        (&["replay.stall_timeout_s=inf"], "`replay.stall_timeout_s` is inf; write 0 or more"),
-        (&["engine.timing.d1=nan"], "`engine.timing.d1` is NaN; write 0 or more"),
+        (
+            &["replay.stall_timeout_s=-1"],
+            "`replay.stall_timeout_s` is -1; write 0, or a number from 1e-9 to 1e9; 0 is no limit",
+        ),
+        (&["replay.stall_timeout_s=inf"], "`replay.stall_timeout_s` is inf; write 0, or a number from 1e-9 to 1e9"),
+        (&["engine.timing.d1=nan"], "`engine.timing.d1` is NaN; write a finite number, 0 or more"),
         (&["engine.timing.top_k=500"], "`engine.timing.top_k` is 500, more than the 128 experts"),
         (&["engine.timing.small_prefill=[[64, 14.0], [16, 13.8]]"], "`engine.timing.small_prefill` is not ascending"),
-        (&["cluster.link.gbytes_per_s=0"], "`cluster.link.gbytes_per_s` is 0; write a number above 0"),
+        (&["cluster.link.gbytes_per_s=0"], "`cluster.link.gbytes_per_s` is 0; write a number from 1e-6 to 1e9"),
         (&["integrity.max_bad_share=1"], ""),
         (&["name=../x"], "`name` is \"../x\", but names a folder"),
         (&["trace.preset="], "`trace.preset` is empty"),
@@ -403,7 +426,10 @@ fn every_impossible_value_has_a_sentence() {
             &["fault=[{kind=\"error-response\", worker=\"D0\", status=200}]"],
             "`fault[0].status` is 200, not an HTTP error",
         ),
-        (&["fault=[{kind=\"kill\", worker=\"D0\", at_s=-1}]"], "`fault[0].at_s` is -1; write 0 or more"),
+        (
+            &["fault=[{kind=\"kill\", worker=\"D0\", at_s=-1}]"],
+            "`fault[0].at_s` is -1; write 0, or a number from 1e-9 to 1e9",
+        ),
     ];
     for (assignments, wanted) in table {
         match (set(assignments), wanted.is_empty()) {

@@ -130,7 +130,7 @@ fn case_14_duplicate_request_ids() {
 fn case_15_id_counts() {
     let Some(error) = refused("15-hash-id-count-against-length/trace.jsonl") else { return };
     assert!(error.contains(":3: `hash_ids`: 5 ids for 130 tokens in blocks of 64; 2 or 3 would fit"), "{error}");
-    assert!(error.contains(":4: `hash_ids`: 1 ids for 130 tokens in blocks of 64; 2 or 3 would fit"), "{error}");
+    assert!(error.contains(":4: `hash_ids`: 1 id for 130 tokens in blocks of 64; 2 or 3 would fit"), "{error}");
     assert!(error.contains("2 problems") && !error.contains("block size looks wrong"), "{error}");
     let wrong = ReadOptions { block_size: Some(16), ..ReadOptions::default() };
     let Some(read) = case("15-hash-id-count-against-length/trace.jsonl", &wrong) else { return };
@@ -150,6 +150,10 @@ fn missing_files_and_folders_are_named() {
     assert!(matches!(read(env!("CARGO_MANIFEST_DIR")), TraceError::Directory { .. }));
     let missing = read("no-such-trace.jsonl");
     assert!(missing.to_string().starts_with("no-such-trace.jsonl: cannot be read"), "{missing}");
+    if std::path::Path::new("/dev/zero").exists() {
+        let endless = read("/dev/zero");
+        assert!(endless.to_string().contains("looks like a binary file"), "{endless}");
+    }
 }
 
 #[test]

@@ -3,10 +3,15 @@
 //! A turn extends the previous one when it is at least as long as that prompt and its answer; then it repeats their
 //! blocks. Invariant: a minted id differs from every id of the file and from every other minted one.
 
+use std::ops::Range;
+
 use crate::kv::{BlockPath, BlockTree};
 use crate::trace::Notice;
 
-use super::{AssembleError, Pending, Pile};
+use super::{AssembleError, Pending, Pile, counted};
+
+/// Most blocks minted for a trace; they take 8 bytes each.
+pub(super) const MOST_MINTED: u64 = 1 << 28;
 
 /// Gives every row without ids a prompt; `order` holds the sessions, their rows in turn order.
 pub(super) fn missing_ids(
@@ -21,14 +26,16 @@ pub(super) fn missing_ids(
     if count == 0 {
         return Ok(None);
     }
-    let mut fresh = free_range(used, blocks).ok_or(AssembleError::NoFreeIds)?;
+    let first = free_range(used, blocks).ok_or(AssembleError::NoFreeIds)?;
+    let mut fresh = first..first.saturating_add(MOST_MINTED);
     for pile in order {
-        session(tree, rows, &pile.rows, &mut fresh);
+        session(tree, rows, &pile.rows, &mut fresh)?;
     }
     let total = rows.len();
     let text = format!(
-        "{count} of {total} rows have no `hash_ids`: unique blocks were minted per session, so sessions share nothing; \
-         a turn repeats the previous one when it is at least as long as that prompt and its answer"
+        "{count} of {} no `hash_ids`: unique blocks were minted per session, so sessions share nothing; \
+         a turn repeats the previous one when it is at least as long as that prompt and its answer",
+        counted(total as u64, "row has", "rows have")
     );
     Ok(Some(Notice { code: "ids-minted", text }))
 }
@@ -44,7 +51,12 @@ fn held(row: &Pending) -> u32 {
     row.turn.input_length + row.turn.output_length
 }
 
-fn session(tree: &mut BlockTree, rows: &mut [Pending], order: &[u32], fresh: &mut u64) {
+fn session(
+    tree: &mut BlockTree,
+    rows: &mut [Pending],
+    order: &[u32],
+    fresh: &mut Range<u64>,
+) -> Result<(), AssembleError> {
     let block_size = tree.block_size();
     // Blocks of the turn before, its answer included when they were minted.
     let mut chain: Vec<u64> = Vec::new();
@@ -63,8 +75,10 @@ fn session(tree: &mut BlockTree, rows: &mut [Pending], order: &[u32], fresh: &mu
             }
             let blocks = (held(row) / block_size) as usize;
             let missing = blocks.saturating_sub(chain.len()) as u64;
-            chain.extend(*fresh..*fresh + missing);
-            *fresh += missing;
+            if missing > fresh.end - fresh.start {
+                return Err(AssembleError::TooManyBlocks);
+            }
+            chain.extend(fresh.by_ref().take(missing as usize));
             let hint = previous.map_or(BlockPath::EMPTY, |(_, path)| path);
             row.turn.prompt = tree.insert(&chain[..(row.turn.input_length / block_size) as usize], hint);
             row.turn.context = row.turn.prompt;
@@ -72,4 +86,5 @@ fn session(tree: &mut BlockTree, rows: &mut [Pending], order: &[u32], fresh: &mu
         }
         previous = Some((held(row), row.turn.prompt));
     }
+    Ok(())
 }

@@ -13,7 +13,12 @@ use std::collections::HashMap;
 
 use crate::base::{Dur, SessionIx};
 use crate::kv::{BlockPath, BlockTree};
+use mint::MOST_MINTED;
+
 use crate::trace::{Row, SessionTrace, Trace, TraceMeta, TurnTrace};
+
+/// Longest prompt and longest answer, tokens: far above any model, and within what a run can time and keep.
+pub const MOST_TOKENS: u32 = 100_000_000;
 
 /// Why rows do not make a trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,15 +31,18 @@ pub enum AssembleError {
         /// Field at fault.
         field: &'static str,
     },
-    /// Prompt and answer together exceed 2^32 - 1 tokens.
-    #[error("line {line}, `output_length`: prompt and answer together exceed 4294967295 tokens; correct the lengths")]
+    /// A length above [`MOST_TOKENS`].
+    #[error("line {line}, `{field}`: above the limit of {MOST_TOKENS} tokens; correct the length")]
     TooLong {
         /// Line of the row.
         line: u32,
+        /// Field at fault.
+        field: &'static str,
     },
     /// More or fewer ids than the prompt has blocks.
     #[error(
-        "line {line}, `hash_ids`: {ids} ids for {input_length} tokens in blocks of {block_size}; {accepted} would fit"
+        "line {line}, `hash_ids`: {} for {input_length} tokens in blocks of {block_size}; {accepted} would fit",
+        counted(*ids as u64, "id", "ids")
     )]
     IdCount {
         /// Line of the row.
@@ -56,6 +64,12 @@ pub enum AssembleError {
         "rows without `hash_ids` need ids of their own, but the others use both ends of the 64-bit range; give every row its ids"
     )]
     NoFreeIds,
+    /// Rows without ids that would need more blocks than fit into memory.
+    #[error(
+        "rows without `hash_ids` need more than {MOST_MINTED} blocks of their own; give them ids, a larger block size, or \
+         slice the trace"
+    )]
+    TooManyBlocks,
     /// No row at all.
     #[error("the trace has no rows; give it at least one request")]
     Empty,
@@ -88,6 +102,11 @@ struct Pile {
     rows: Vec<u32>,
 }
 
+/// `1 row`, `2 rows`: a count with what it counts.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// Hash id counts accepted for a prompt: full blocks only, or the part-filled last one too.
 pub(crate) fn accepted_ids(input_length: u32, block_size: u32) -> (u32, u32) {
     (input_length / block_size, input_length.div_ceil(block_size))
@@ -114,7 +133,7 @@ impl Assembler {
     /// Takes one row; rows may come in any order, sessions interleaved.
     ///
     /// # Errors
-    /// Refuses lengths of 0, lengths beyond u32, and hash id counts that do not fit the prompt.
+    /// Refuses lengths of 0, lengths above [`MOST_TOKENS`], and hash id counts that do not fit the prompt.
     pub fn push(&mut self, row: Row<'_>) -> Result<(), AssembleError> {
         check(&row, self.tree.block_size())?;
         let index = u32::try_from(self.rows.len()).map_err(|_| AssembleError::TooManyRows)?;
@@ -153,7 +172,7 @@ impl Assembler {
     /// Puts the rows in order. `meta.origin_ns` and `meta.block_size` are set here; the rest is kept.
     ///
     /// # Errors
-    /// Refuses a trace without rows, and rows without ids when no 64-bit ids are left for them.
+    /// Refuses a trace without rows, and rows without ids when no 64-bit ids or no memory are left for them.
     pub fn finish(mut self, meta: TraceMeta) -> Result<Trace, AssembleError> {
         let origin = self.rows.iter().map(|row| row.turn.timestamp).min().ok_or(AssembleError::Empty)?;
         let mut notices = notices::of_rows(&self.rows, &self.sessions);
@@ -211,9 +230,9 @@ fn check(row: &Row<'_>, block_size: u32) -> Result<(), AssembleError> {
         if tokens == 0 {
             return Err(AssembleError::ZeroLength { line, field });
         }
-    }
-    if row.input_length.checked_add(row.output_length).is_none() {
-        return Err(AssembleError::TooLong { line });
+        if tokens > MOST_TOKENS {
+            return Err(AssembleError::TooLong { line, field });
+        }
     }
     let (floor, ceil) = accepted_ids(row.input_length, block_size);
     match row.hash_ids {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::kv::NodeId;
 use crate::trace::{Notice, Trace};
 
-use super::{Pending, Pile};
+use super::{Pending, Pile, counted};
 
 /// Examples named in one notice; the rest is counted.
 const EXAMPLES: usize = 5;
@@ -29,7 +29,8 @@ fn sorted(rows: &[Pending]) -> Option<Notice> {
         latest = latest.max(Some(row.turn.timestamp));
     }
     notice(early, "rows-sorted", || {
-        format!("{early} of {} rows were not in time order and were sorted; equal times keep file order", rows.len())
+        let was = if early == 1 { "was not in time order and was" } else { "were not in time order and were" };
+        format!("{early} of {} rows {was} sorted; equal times keep file order", rows.len())
     })
 }
 
@@ -38,7 +39,8 @@ fn raised(rows: &[Pending]) -> Option<Notice> {
     let count = raised.clone().count() as u64;
     notice(count, "zero-outputs-raised", || {
         let lines = examples(raised.map(|row| format!("line {}", row.turn.line)));
-        format!("{count} rows ask for 0 answer tokens and are sent as 1: {lines}")
+        let ask = counted(count, "row asks", "rows ask");
+        format!("{ask} for 0 answer tokens, sent as 1: {lines}")
     })
 }
 
@@ -55,7 +57,8 @@ fn repeated_turns(rows: &[Pending], sessions: &[Pile]) -> Option<Notice> {
     let count = found.len() as u64;
     notice(count, "turns-repeated", || {
         let list = examples(found.into_iter());
-        format!("{count} rows repeat a turn of their session, all are kept: {list}")
+        let repeat = counted(count, "row repeats", "rows repeat");
+        format!("{repeat} a turn of the session, all are kept: {list}")
     })
 }
 
@@ -72,7 +75,8 @@ fn repeated_requests(rows: &[Pending]) -> Option<Notice> {
     let count = found.len() as u64;
     notice(count, "request-ids-repeated", || {
         let list = examples(found.into_iter());
-        format!("{count} rows repeat a `request_id`, all are kept and told apart by line, session and turn: {list}")
+        let repeat = counted(count, "row repeats", "rows repeat");
+        format!("{repeat} a `request_id`, all are kept and told apart by line, session and turn: {list}")
     })
 }
 
@@ -81,9 +85,8 @@ fn incomplete(trace: &Trace) -> Option<Notice> {
     let count = cut.clone().count() as u64;
     notice(count, "sessions-incomplete", || {
         let list = examples(cut.map(|session| session.id.clone()));
-        format!(
-            "{count} sessions lack turns (numbers start above 1 or have a hole); their first row opens them: {list}"
-        )
+        let lack = counted(count, "session lacks", "sessions lack");
+        format!("{lack} turns (numbers start above 1 or have a hole); the first row opens it: {list}")
     })
 }
 
@@ -91,7 +94,8 @@ fn backward(trace: &Trace) -> Option<Notice> {
     let pairs = trace.turns.windows(2).filter(|pair| pair[0].session == pair[1].session);
     let count = pairs.filter(|pair| pair[1].timestamp < pair[0].timestamp).count() as u64;
     notice(count, "turns-before-predecessor", || {
-        format!("{count} turns have an earlier timestamp than the turn before them; turn order wins")
+        let have = counted(count, "turn has", "turns have");
+        format!("{have} an earlier timestamp than the turn before; turn order wins")
     })
 }
 
@@ -99,7 +103,8 @@ fn compactions(trace: &Trace) -> Option<Notice> {
     let pairs = trace.turns.windows(2).filter(|pair| pair[0].session == pair[1].session);
     let count = pairs.filter(|pair| !pair[1].extends_previous).count() as u64;
     notice(count, "context-compactions", || {
-        format!("{count} turns do not continue the previous prompt and answer (context compaction or edits)")
+        let turns = counted(count, "turn does", "turns do");
+        format!("{turns} not continue the previous prompt and answer (context compaction or edits)")
     })
 }
 
@@ -114,9 +119,10 @@ fn unchained(trace: &Trace) -> Option<Notice> {
     let example = repeats.next()?;
     let count = 1 + repeats.count() as u64;
     notice(count, "ids-not-chained", || {
+        let ids = counted(count, "hash id follows", "hash ids follow");
         format!(
-            "{count} hash ids, such as {example}, follow two different prefixes: they name contents, not prefixes; \
-             each place counts as a block of its own"
+            "{ids} two different prefixes, such as {example}: ids name contents here, not prefixes; each place counts \
+             as a block of its own"
         )
     })
 }

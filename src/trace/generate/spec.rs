@@ -106,7 +106,7 @@ pub enum GenerateError {
     #[error("{field} is {value}, above the limit of {most}; lower it")]
     TooLarge { field: &'static str, value: u32, most: u32 },
     /// Negative, NaN, infinite, or beyond what a clock holds.
-    #[error("{field} is {value}; give a number above 0 and at most {most}")]
+    #[error("{field} is {value:?}; give a number above 0 and at most {most}")]
     OutOfRange { field: &'static str, value: f64, most: f64 },
     /// A session would have no turn.
     #[error("requests is {requests} for {sessions} sessions; give at least one request per session")]

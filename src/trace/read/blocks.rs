@@ -3,7 +3,7 @@
 //! A prompt of n tokens has floor(n / size) ids (full blocks only) or ceil(n / size) (the part-filled one too). Each row
 //! so allows a range of sizes; the size most rows allow wins, a usual one before an odd one.
 
-use crate::trace::assemble::{accepted_ids, accepted_text};
+use crate::trace::assemble::{accepted_ids, accepted_text, counted};
 
 use super::error::RowError;
 use super::line::RawRow;
@@ -26,8 +26,11 @@ pub(super) struct Inferred {
     pub(super) range: (u32, u32),
 }
 
-/// The size that fits most rows; `None` without ids.
+/// The size that fits most rows; `None` when no row has an id.
 pub(super) fn infer(rows: &[RawRow<'_>]) -> Option<Inferred> {
+    if rows.iter().all(|row| row.hash_ids.is_none_or(|(_, ids)| ids == 0)) {
+        return None;
+    }
     let ranges: Vec<(u64, u64)> = rows.iter().filter_map(sizes).take(SAMPLE).collect();
     let mut edges: Vec<(u64, i32)> = ranges.iter().flat_map(|&(low, high)| [(low, 1), (high + 1, -1)]).collect();
     edges.sort_unstable();
@@ -70,7 +73,8 @@ pub(super) fn check(row: &RawRow<'_>, block_size: u32) -> Option<RowError> {
         return None;
     }
     let cause = format!(
-        "{ids} ids for {} tokens in blocks of {block_size}; {} would fit",
+        "{} for {} tokens in blocks of {block_size}; {} would fit",
+        counted(ids.into(), "id", "ids"),
         row.input_length,
         accepted_text(row.input_length, block_size)
     );

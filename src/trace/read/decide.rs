@@ -3,8 +3,10 @@
 //! A flag wins over the header, the header over what the rows show. Each choice the file does not spell out is a notice.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::trace::Notice;
+use crate::trace::assemble::counted;
 
 use super::clock::{self, Said};
 use super::line::Lines;
@@ -24,7 +26,7 @@ const FIRST_ROWS: usize = 16;
 /// What the header line says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    block_size: Option<u32>,
+    pub(super) block_size: Option<u32>,
     unit: Option<TimeUnit>,
 }
 
@@ -39,11 +41,12 @@ pub(super) struct Decided {
     pub(super) closed_loop: bool,
 }
 
+/// Values of any type, so that a wrong one is named by its key.
 #[derive(Deserialize)]
 struct HeaderLine {
-    version: u32,
-    block_size: Option<u32>,
-    timestamp_unit: Option<String>,
+    version: Option<Value>,
+    block_size: Option<Value>,
+    timestamp_unit: Option<Value>,
 }
 
 /// The header, when the first line is one.
@@ -62,17 +65,27 @@ pub(super) fn header(file: &str, line: u32, text: &str) -> Result<Option<Header>
         return Ok(None);
     }
     let wrong = |cause: String| TraceError::Header { file: file.to_owned(), line, cause };
-    let said: HeaderLine = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
-    if said.version != HEADER_VERSION {
-        let cause = format!("`version` {} is not known; this program reads version {HEADER_VERSION}", said.version);
-        return Err(wrong(cause));
+    let said: HeaderLine = serde_json::from_str(text).map_err(|error| {
+        let words = error.to_string();
+        wrong(words.split(" at line ").next().unwrap_or(&words).to_owned())
+    })?;
+    let version = said.version.ok_or_else(|| wrong(format!("`version` is missing; write {HEADER_VERSION}")))?;
+    if version.as_u64() != Some(HEADER_VERSION.into()) {
+        return Err(wrong(format!("`version` {version} is not known; this program reads version {HEADER_VERSION}")));
     }
-    if said.block_size == Some(0) {
-        return Err(wrong("`block_size` is 0; a block holds at least 1 token".to_owned()));
-    }
-    let unit = said.timestamp_unit.map(|unit| unit.parse::<TimeUnit>()).transpose();
-    let unit = unit.map_err(|cause| wrong(format!("`timestamp_unit`: {cause}")))?;
-    Ok(Some(Header { block_size: said.block_size, unit }))
+    let tokens = |size: Value| {
+        let whole = size.as_u64().and_then(|size| u32::try_from(size).ok()).filter(|size| *size > 0);
+        whole.ok_or_else(|| {
+            wrong(format!("`block_size` is {size}; write a whole number of tokens from 1 to {}", u32::MAX))
+        })
+    };
+    let block_size = said.block_size.map(tokens).transpose()?;
+    let unit = said.timestamp_unit.map(|unit| match &unit {
+        Value::String(unit) => unit.parse::<TimeUnit>(),
+        _ => Err(format!("{unit} is not a unit of time; write \"s\", \"ms\", \"us\" or \"ns\"")),
+    });
+    let unit = unit.transpose().map_err(|cause| wrong(format!("`timestamp_unit`: {cause}")))?;
+    Ok(Some(Header { block_size, unit }))
 }
 
 /// Decides for the whole file.
@@ -128,10 +141,16 @@ fn block_size(
         Format::Native => match blocks::infer(&lines.rows) {
             Some(found) => {
                 let (low, high) = found.range;
-                let range = if low == high { String::new() } else { format!(" (any from {low} to {high} would)") };
+                let range = match (low == high, high) {
+                    (true, _) => String::new(),
+                    (false, u32::MAX) => format!(" (any from {low} up would)"),
+                    (false, _) => format!(" (any from {low} to {high} would)"),
+                };
                 let text = format!(
-                    "block size {} inferred from the number of `hash_ids`: it fits {} of {} rows{range}; `--block-size` sets it",
-                    found.size, found.fits, found.rows
+                    "block size {} inferred from the number of `hash_ids`: it fits {} of {}{range}; `--block-size` sets it",
+                    found.size,
+                    found.fits,
+                    counted(found.rows as u64, "row", "rows")
                 );
                 notices.push(Notice { code: "block-size-inferred", text });
                 (found.size, "inferred")

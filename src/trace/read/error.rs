@@ -9,7 +9,7 @@ use crate::trace::AssembleError;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
-    #[error("{file}: cannot be read: {cause}; check the path and its permissions")]
+    #[error("{file}: cannot be read: {cause}; {}", remedy(.cause))]
     Read {
         /// Path as given.
         file: String,
@@ -109,6 +109,13 @@ pub struct RowError {
     pub field: Option<String>,
     /// Cause and remedy.
     pub cause: String,
+}
+
+fn remedy(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::OutOfMemory => "it is larger than the memory: name a trace file, or slice it",
+        _ => "check the path and its permissions",
+    }
 }
 
 impl fmt::Display for RowErrors {

@@ -177,10 +177,28 @@ pub(super) fn verdict(text: &str, broken: Broken) -> (usize, String) {
     match serde_json::from_str::<IgnoredAny>(text) {
         Err(error) => {
             let words = error.to_string();
-            let words = words.split(" at line ").next().unwrap_or(&words).to_owned();
-            (error.column().max(1), words)
+            let column = error.column().max(1);
+            let mut words = words.split(" at line ").next().unwrap_or(&words).to_owned();
+            if words.starts_with("trailing characters") {
+                words += trailing(text, column - 1);
+            }
+            (column, words)
         }
         Ok(IgnoredAny) => (broken.0 + 1, "expected one flat object, its `hash_ids` a list of whole numbers".to_owned()),
+    }
+}
+
+/// What the characters after the object, which begin at this byte, most likely are.
+fn trailing(text: &str, at: usize) -> &'static str {
+    let Some((before, after)) = text.split_at_checked(at) else { return "" };
+    let gap = &before[before.trim_end().len()..];
+    if gap.contains('\r') {
+        return "; the rows end in bare carriage returns, convert the line ends to newlines";
+    }
+    match after.bytes().next() {
+        Some(b',') => "; a comma follows the object, JSONL has none between rows",
+        Some(b'{') => "; another object follows, write one a line",
+        _ => "",
     }
 }
 

@@ -9,6 +9,7 @@ use super::error::{Collector, RowError, TraceError};
 use super::json::{self, Broken, Members, Value};
 use super::number::{Decimal, NotDecimal};
 use super::{decide, ids};
+use crate::trace::MOST_TOKENS;
 
 /// A row as it stands in the file.
 #[derive(Debug)]
@@ -83,6 +84,14 @@ pub(super) fn lines<'a>(file: &str, text: &'a [u8], limit: usize) -> Result<Line
 }
 
 impl<'a> Lines<'a> {
+    /// Empty lists in every row of a file that names no block size are no ids at all.
+    pub(super) fn drop_empty_ids(&mut self) {
+        let sized = self.header.is_some_and(|header| header.block_size.is_some());
+        if !sized && self.rows.iter().all(|row| row.hash_ids.is_none_or(|(_, ids)| ids == 0)) {
+            self.rows.iter_mut().for_each(|row| row.hash_ids = None);
+        }
+    }
+
     fn take(&mut self, line: u32, text: &'a str, known: &mut HashMap<Cow<'a, str>, u32>) {
         let mut fields = Fields::default();
         if let Err(broken) = fields.fill(text) {
@@ -95,11 +104,17 @@ impl<'a> Lines<'a> {
             self.chat_id_only = fields.chat_id && fields.session_id.is_none();
         }
         let mut found = Found { line, errors: &mut self.errors, good: true };
+        if let Some(cause) = fields.header_mark() {
+            self.errors.push(RowError { line, column: None, field: None, cause });
+            return;
+        }
+        found.names(&fields);
+        let named = found.good;
         let (timestamp, whole) = found.timestamp(fields.timestamp);
-        self.bad_timestamps += u64::from(!found.good);
+        self.bad_timestamps += u64::from(named && !found.good);
         let session_id = found.session_id(fields.session_id);
-        let input_length = found.required_length("input_length", fields.input_length);
-        let output_length = found.required_length("output_length", fields.output_length);
+        let input_length = found.required_length(&fields, "input_length", fields.input_length);
+        let output_length = found.required_length(&fields, "output_length", fields.output_length);
         let row = RawRow {
             line,
             session: None,
@@ -142,14 +157,41 @@ struct Fields<'a> {
     cached_tokens: Option<Value<'a>>,
     hash_ids: Option<Value<'a>>,
     request_id: Option<Value<'a>>,
+    format: Option<Value<'a>>,
     delayed: bool,
     chat_id: bool,
+    /// Keys of a header.
+    header_keys: u32,
+    /// Which of [`KNOWN`] are there.
+    seen: [bool; 8],
+    /// A known field that is given twice.
+    twice: Option<&'static str>,
+    /// A key that is a known one but for case and dashes, and that one.
+    misspelt: Option<(Cow<'a, str>, &'static str)>,
+}
+
+/// Fields that are read.
+const KNOWN: [&str; 8] =
+    ["session_id", "turn_id", "timestamp", "input_length", "output_length", "cached_tokens", "hash_ids", "request_id"];
+
+/// The known field that `key` spells in another way: `Input_Length`, `inputLength`, `input-length`.
+fn meant(key: &str) -> Option<&'static str> {
+    let plain = |text: &str| -> Vec<u8> {
+        text.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase()).collect()
+    };
+    // The longest known field has 13 letters; unknown keys cost no more than this look.
+    let close = (6..=16).contains(&key.len());
+    KNOWN.into_iter().find(|known| close && plain(known) == plain(key))
 }
 
 impl<'a> Fields<'a> {
     fn fill(&mut self, text: &'a str) -> Result<(), Broken> {
         let mut members = Members::new(text)?;
         while let Some((key, value)) = members.next()? {
+            if let Some(at) = KNOWN.iter().position(|known| *known == key) {
+                self.twice = self.twice.or(self.seen[at].then_some(KNOWN[at]));
+                self.seen[at] = true;
+            }
             let slot = match key.as_ref() {
                 "session_id" => &mut self.session_id,
                 "turn_id" => &mut self.turn_id,
@@ -160,15 +202,48 @@ impl<'a> Fields<'a> {
                 "hash_ids" => &mut self.hash_ids,
                 "request_id" => &mut self.request_id,
                 other => {
-                    self.delayed |= matches!(other, "delay" | "delay_ms");
-                    self.chat_id |= other == "chat_id";
+                    match other {
+                        "delay" | "delay_ms" => self.delayed |= value != Value::Bare("null"),
+                        "chat_id" => self.chat_id = true,
+                        "format" => self.format = Some(value),
+                        "version" | "block_size" | "timestamp_unit" => self.header_keys += 1,
+                        _ if self.misspelt.is_none() => {
+                            self.misspelt = meant(other).map(|known| (key.clone(), known));
+                        }
+                        _ => {}
+                    }
                     continue;
                 }
             };
-            // `null` is the same as not there. A name given twice keeps its last value, as in every JSON reader.
+            // `null` is the same as not there.
             *slot = (value != Value::Bare("null")).then_some(value);
         }
         Ok(())
+    }
+}
+
+impl Fields<'_> {
+    /// What is wrong with a line that is a header rather than a row, if it is one.
+    fn header_mark(&self) -> Option<String> {
+        let is_row = self.input_length.is_some() || self.output_length.is_some();
+        match self.format {
+            _ if is_row => None,
+            Some(Value::Text(decide::HEADER_FORMAT)) => Some(
+                "is a header line, but a header may only be the first line; were two files joined? remove the line when \
+                 its `block_size` and `timestamp_unit` are those of the first, else convert the parts one by one"
+                    .to_owned(),
+            ),
+            Some(format) => Some(format!(
+                "looks like a header of format {}, which is not read; a header says \"format\":\"{}\"",
+                show(format),
+                decide::HEADER_FORMAT
+            )),
+            None if self.header_keys > 0 => Some(format!(
+                "looks like a header without `format`; a header says \"format\":\"{}\"",
+                decide::HEADER_FORMAT
+            )),
+            None => None,
+        }
     }
 }
 
@@ -183,6 +258,17 @@ impl Found<'_> {
     fn wrong(&mut self, field: &str, cause: impl Into<String>) {
         self.good = false;
         self.errors.push(RowError::field(self.line, field, cause));
+    }
+
+    /// Keys that would be silently lost.
+    fn names(&mut self, fields: &Fields<'_>) {
+        if let Some(field) = fields.twice {
+            self.wrong(field, "is given twice in this row; keep one");
+        }
+        let lost = |known: &str| KNOWN.iter().zip(fields.seen).all(|(field, seen)| *field != known || !seen);
+        if let Some((key, known)) = fields.misspelt.as_ref().filter(|(_, known)| lost(known)) {
+            self.wrong(key, format!("is not a field; write `{known}`"));
+        }
     }
 
     fn timestamp(&mut self, value: Option<Value<'_>>) -> (Option<Decimal>, bool) {
@@ -248,8 +334,10 @@ impl Found<'_> {
         None
     }
 
-    fn required_length(&mut self, field: &'static str, value: Option<Value<'_>>) -> u32 {
+    fn required_length(&mut self, fields: &Fields<'_>, field: &'static str, value: Option<Value<'_>>) -> u32 {
         match value {
+            // Said already, with the key that was written.
+            None if fields.misspelt.as_ref().is_some_and(|(_, known)| *known == field) => 1,
             // 1 keeps later checks quiet about a row that is refused anyway.
             Some(_) => self.length(field, value).unwrap_or(1),
             None => {
@@ -273,8 +361,10 @@ impl Found<'_> {
         if row.input_length == 0 {
             self.wrong("input_length", "is 0; a request has at least 1 prompt token, remove the row");
         }
-        if row.input_length.checked_add(row.output_length).is_none() {
-            self.wrong("output_length", "prompt and answer together exceed 4294967295 tokens");
+        for (field, tokens) in [("input_length", row.input_length), ("output_length", row.output_length)] {
+            if tokens > MOST_TOKENS {
+                self.wrong(field, format!("{tokens} is above the limit of {MOST_TOKENS} tokens; correct the length"));
+            }
         }
         if let Some(cached) = row.cached_tokens.filter(|&cached| cached > row.input_length) {
             self.wrong("cached_tokens", format!("{cached} exceeds the prompt of {} tokens", row.input_length));

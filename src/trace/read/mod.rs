@@ -89,7 +89,10 @@ pub fn read_bytes(name: &str, stored: &[u8], options: &ReadOptions) -> Result<Tr
     let unpacked = unpack::unpack(name, stored, &mut notices)?;
     let text = without_mark(unpacked.as_deref().unwrap_or(stored), &mut notices);
     unpack::check_looks(name, text)?;
-    let lines = line::lines(name, text, options.max_errors)?;
+    let mut lines = line::lines(name, text, options.max_errors)?;
+    if options.block_size.is_none() {
+        lines.drop_empty_ids();
+    }
     let decided = decide::decide(name, &lines, options, &mut notices)?;
     let meta = TraceMeta {
         name: stem(name),

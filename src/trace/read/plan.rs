@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use crate::trace::assemble::counted;
 use crate::trace::{AssembleError, Assembler, Row, Trace, TraceMeta};
 
 use super::blocks;
@@ -72,6 +73,7 @@ pub(super) fn assemble(
         | AssembleError::TooLong { .. }
         | AssembleError::IdCount { .. }
         | AssembleError::TooManyRows
+        | AssembleError::TooManyBlocks
         | AssembleError::NoFreeIds => failed(cause),
     })
 }
@@ -88,12 +90,9 @@ fn check_rows(lines: &mut Lines<'_>, decided: &Decided) -> Option<String> {
             let cause = "is missing, but other rows have it; every row of a native trace names its session";
             lines.errors.push(RowError::field(row.line, "session_id", cause));
         }
-        if row.timestamp.is_none() && !decided.closed_loop {
+        if row.timestamp.is_none() && (row.delayed || !decided.closed_loop) {
             let cause = match row.delayed {
-                true => {
-                    "is missing, but other rows have one; a `delay` after the previous answer is not a time, compute \
-                     the `timestamp`"
-                }
+                true => "is missing; a `delay` after the previous answer is not a time, compute the `timestamp`",
                 false => "is missing or null, but other rows have one; give all rows a time, or none",
             };
             lines.errors.push(RowError::field(row.line, "timestamp", cause));
@@ -110,17 +109,17 @@ fn check_rows(lines: &mut Lines<'_>, decided: &Decided) -> Option<String> {
     if misfits == 0 || misfits * 2 < with_ids {
         return None;
     }
+    let of = format!("{misfits} of {}", counted(with_ids, "row with ids does", "rows with ids do"));
     let better = blocks::infer(&lines.rows).filter(|found| found.size != decided.block_size);
     Some(match better {
         Some(found) => format!(
-            "{misfits} of {with_ids} rows with ids do not fit blocks of {}: the block size looks wrong; pass `--block-size {}`, \
+            "{of} not fit blocks of {}: the block size looks wrong; pass `--block-size {}`, \
              which fits {} of {}",
             decided.block_size, found.size, found.fits, found.rows
         ),
-        None => format!(
-            "{misfits} of {with_ids} rows with ids do not fit blocks of {}: the block size looks wrong; pass `--block-size`",
-            decided.block_size
-        ),
+        None => {
+            format!("{of} not fit blocks of {}: the block size looks wrong; pass `--block-size`", decided.block_size)
+        }
     })
 }
 

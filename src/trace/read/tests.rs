@@ -89,7 +89,18 @@ fn the_header_sets_block_size_and_unit_and_flags_win() {
     let wrong_header = |old: &str, new: &str| wrong(text.replacen(old, new, 1));
     assert!(wrong_header("\"version\":1", "\"version\":2").starts_with("t.jsonl:1: header: `version` 2 is not known"));
     assert!(wrong_header("\"ms\"", "\"min\"").contains("`timestamp_unit`: `min` is not a unit of time"));
-    assert!(wrong_header("100", "0").contains("`block_size` is 0"));
+    for (size, words) in [
+        ("0", "`block_size` is 0; write a whole number of tokens from 1 to 4294967295"),
+        ("18446744073709551615", "`block_size` is 18446744073709551615; write a whole number"),
+        ("-1", "`block_size` is -1;"),
+        ("\"64\"", "`block_size` is \"64\";"),
+        ("64,\"block_size\":64", "header: duplicate field `block_size`"),
+    ] {
+        let error = wrong_header("100", size);
+        assert!(error.contains(words) && !error.contains("column"), "{error}");
+    }
+    assert!(wrong_header("\"version\":1,", "").contains("`version` is missing; write 1"));
+    assert!(wrong_header("\"ms\"", "7").contains("`timestamp_unit`: 7 is not a unit of time"));
     assert!(wrong(header).contains("has no rows"));
 }
 
@@ -156,7 +167,17 @@ fn lengths_are_checked_by_line_and_field() {
     for (from, to, words) in [
         ("\"input_length\":10", "\"input_length\":0", "t.jsonl:1: `input_length`: is 0"),
         ("\"input_length\":10", "\"input_length\":4294967296", "`input_length`: 4294967296 is too large"),
-        ("\"input_length\":10", "\"input_length\":4294967295", "`output_length`: prompt and answer together exceed"),
+        (
+            "\"input_length\":10",
+            "\"input_length\":4294967285",
+            "`input_length`: 4294967285 is above the limit of 100000000",
+        ),
+        ("\"output_length\":1", "\"output_length\":100000001", "`output_length`: 100000001 is above the limit"),
+        ("\"turn_id\":1", "\"output_length\":1", "`output_length`: is given twice in this row; keep one"),
+        ("\"turn_id\":1", "\"timestamp\":null", "`timestamp`: is given twice in this row; keep one"),
+        ("input_length", "Input_Length", "t.jsonl:1: `Input_Length`: is not a field; write `input_length`"),
+        ("timestamp", "timeStamp", "`timeStamp`: is not a field; write `timestamp`"),
+        ("turn_id", "hashIds", "`hashIds`: is not a field; write `hash_ids`"),
         ("\"input_length\":10", "\"input_length\":-4", "`input_length`: -4 is negative"),
         ("\"input_length\":10", "\"input_length\":12.5", "`input_length`: 12.5 is not a whole number"),
         ("\"input_length\":10", "\"input_length\":\"10\"", "`input_length`: \"10\" is not a number"),
@@ -195,6 +216,78 @@ fn broken_json_names_line_and_column() {
 }
 
 #[test]
+fn what_follows_an_object_on_its_line_is_named() {
+    for (join, words) in [
+        (",\n", "trailing characters; a comma follows the object, JSONL has none between rows"),
+        (" ", "trailing characters; another object follows, write one a line"),
+        ("\r", "trailing characters; the rows end in bare carriage returns, convert the line ends to newlines"),
+        ("x\n", "is not valid JSON: trailing characters\n"),
+    ] {
+        let error = wrong(format!("{}{join}{}\n", row("\"turn_id\":1"), row("\"turn_id\":2"))) + "\n";
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn headers_in_other_places_and_of_other_formats_are_named() {
+    let header = "{\"format\":\"pdreplay-trace\",\"version\":1,\"block_size\":64}\n";
+    for (text, words) in [
+        (
+            format!("{header}{GOOD}{header}{GOOD}"),
+            "t.jsonl:5: is a header line, but a header may only be the first line",
+        ),
+        (format!("{header}{header}{GOOD}"), "t.jsonl:2: is a header line"),
+        (
+            header.replace("pdreplay-trace", "other") + GOOD,
+            "t.jsonl:1: looks like a header of format \"other\", which is not read",
+        ),
+        (
+            header.replace("\"format\":\"pdreplay-trace\",", "") + GOOD,
+            "t.jsonl:1: looks like a header without `format`",
+        ),
+    ] {
+        let error = wrong(text);
+        assert!(error.contains("1 problem in its rows") && error.contains(words), "{error}");
+    }
+    let row =
+        "{\"session_id\":\"a\",\"format\":\"x\",\"version\":2,\"timestamp\":0,\"input_length\":9,\"output_length\":1}";
+    assert_eq!(read(row).unwrap().turns.len(), 1, "a row may carry such fields");
+}
+
+#[test]
+fn delays_in_place_of_all_times_are_refused() {
+    let text = "{\"session_id\":\"x\",\"input_length\":100,\"output_length\":5}\n\
+                {\"session_id\":\"x\",\"delay\":10,\"input_length\":200,\"output_length\":5}\n";
+    let error = wrong(text);
+    assert!(error.contains("1 problem") && error.contains("t.jsonl:2: `timestamp`: is missing; a `delay`"), "{error}");
+    assert!(read(text.replace("10,", "null,")).is_ok());
+}
+
+#[test]
+fn empty_id_lists_everywhere_are_no_ids() {
+    let trace = read(row("\"hash_ids\":[]").replace(":10,", ":300,")).unwrap();
+    assert_eq!((trace.meta.block_size, trace.meta.block_size_source.as_str()), (64, "default"));
+    assert!(text_of(&trace, "ids-minted").starts_with("1 of 1 row has no `hash_ids`"), "{:?}", trace.notices);
+    let one = read(row("\"hash_ids\":[7]").replace(":10,", ":300,")).unwrap();
+    assert!(
+        text_of(&one, "block-size-inferred").contains("fits 1 of 1 row (any from 151 up would)"),
+        "{:?}",
+        one.notices
+    );
+}
+
+#[test]
+fn the_longest_prompts_without_ids_are_read_and_too_many_blocks_refused() {
+    let long =
+        |session: u32| format!("{{\"session_id\":{session},\"input_length\":100000000,\"output_length\":100000000}}\n");
+    assert_eq!(read(long(1)).unwrap().turns[0].prompt.depth, 1_562_500);
+    let options = ReadOptions { block_size: Some(1), ..ReadOptions::default() };
+    let text = long(1) + &long(2);
+    let error = read_bytes("t", text.as_bytes(), &options).unwrap_err().to_string();
+    assert!(error.contains("need more than 268435456 blocks of their own"), "{error}");
+}
+
+#[test]
 fn the_list_of_problems_is_cut_but_counted() {
     let options = ReadOptions { max_errors: 3, ..ReadOptions::default() };
     let text = "{}\n".repeat(10);
@@ -212,6 +305,10 @@ fn other_kinds_of_file_are_named() {
         (b"ARROW1\0\0", "an Arrow file"),
         (b"PK\x03\x04", "a zip archive"),
         (b"\xff\xfe{\0", "UTF-16"),
+        (b"{\0\"\0a\0", "UTF-16 text"),
+        (b"\0{\0\"\0a", "UTF-16 text"),
+        (b"\xff\xfe\0\0{\0\0\0", "UTF-32 text"),
+        (b"{\0\0\0\"\0\0\0", "UTF-32 text"),
         (b"[{\"a\":1}]", "a JSON array"),
         (b"{\n \"a\": 1\n}", "JSON spread over several lines"),
         (b"\x7fELF\0\0", "a binary file"),
@@ -275,7 +372,7 @@ fn incremental_rows_are_refused_with_the_reason() {
     let error = wrong(text);
     assert!(error.starts_with("t.jsonl:2: incremental rows: session x"), "{error}");
     let whole = wrong(text.replace("600", "1500").replace("[3,4]", "[1,2,3]"));
-    assert!(whole.contains("t.jsonl:2: `timestamp`: is missing, but other rows have one; a `delay`"), "{whole}");
+    assert!(whole.contains("t.jsonl:2: `timestamp`: is missing; a `delay`"), "{whole}");
 }
 
 #[test]

@@ -53,6 +53,11 @@ fn unpack_zstd(stored: &[u8]) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
+/// Whether the bytes are packed.
+pub(super) fn is_packed(stored: &[u8]) -> bool {
+    stored.starts_with(GZIP) || stored.starts_with(ZSTD)
+}
+
 /// Refuses what is plainly no JSONL, by its first bytes.
 pub(super) fn check_looks(file: &str, text: &[u8]) -> Result<(), TraceError> {
     const CONVERT: &str = "convert it to one JSON object per line";
@@ -65,7 +70,12 @@ pub(super) fn check_looks(file: &str, text: &[u8]) -> Result<(), TraceError> {
         [b'P', b'A', b'R', b'1', ..] => ("a Parquet file", CONVERT),
         [b'A', b'R', b'R', b'O', b'W', b'1', ..] => ("an Arrow file", CONVERT),
         [b'P', b'K', 3, 4, ..] => ("a zip archive", "unpack it, or compress with gzip or zstd instead"),
-        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => ("UTF-16 text", "save it as UTF-8"),
+        [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] | [b'{' | b'[', 0, 0, 0, ..] | [0, 0, 0, b'{' | b'[', ..] => {
+            ("UTF-32 text", "save it as UTF-8")
+        }
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [b'{' | b'[', 0, ..] | [0, b'{' | b'[', ..] => {
+            ("UTF-16 text", "save it as UTF-8")
+        }
         [b'[', ..] => ("a JSON array", "write its elements one per line, such as with `jq -c '.[]'`"),
         [b'{', ..] if first_line.trim_ascii_end() == b"{" => {
             ("JSON spread over several lines", "write one object per line, such as with `jq -c .`")

@@ -216,10 +216,10 @@ impl Dice {
         let kind = self.pick(&FAULTS);
         let fields = fault_fields(kind);
         let pair = kind == FaultKind::TransferFailure || (kind == FaultKind::SlowLink && self.pick(&[true, false]));
-        let any: Vec<String> = [("P", cluster.prefill), ("D", cluster.decode), ("W", cluster.colocated)]
+        let any: Vec<String> = [('P', cluster.prefill), ('D', cluster.decode), ('W', cluster.colocated)]
             .into_iter()
-            .filter(|(letter, _)| !pair || *letter == "P")
-            .filter(|(letter, _)| kind != FaultKind::SlowLink || *letter != "W")
+            .filter(|(letter, _)| !pair || *letter == 'P')
+            .filter(|(letter, _)| fields.roles.is_empty() || fields.roles.iter().any(|role| role.letter() == *letter))
             .flat_map(|(letter, count)| (0..count).map(move |index| format!("{letter}{index}")))
             .collect();
         if any.is_empty() {
