@@ -16,7 +16,7 @@ use crate::cli::stages::{Stage, Stopwatch};
 use crate::cli::terminal::Terminal;
 use crate::record::RunFacts;
 use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary, Verdict};
-use crate::scenario::{Preflight, Scenario};
+use crate::scenario::{Preflight, Scenario, Setup};
 use crate::sim::{self, RunEnd, RunStatus, SimError};
 use crate::trace::Trace;
 
@@ -27,6 +27,8 @@ pub struct Job<'a> {
     pub trace: &'a Trace,
     /// The scenario, frozen.
     pub scenario: &'a Scenario,
+    /// What the machines are built from.
+    pub setup: &'a Setup,
     /// What was predicted.
     pub preflight: &'a Preflight,
     /// Percentiles of the summary.
@@ -54,7 +56,7 @@ pub fn drive(job: &Job, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Fin
     let mut info = provenance::run_info(job.scenario, job.trace, job.preflight);
     let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info);
     write_manifest(folder, &manifest)?;
-    let outcome = run_and_write(job, folder, &manifest.run_id, &mut info, watch);
+    let outcome = run_and_write(job, folder, &mut info, watch);
     let wall_seconds = began.elapsed().as_secs_f64();
     manifest.stamp(wall_seconds);
     match outcome {
@@ -77,7 +79,6 @@ pub fn drive(job: &Job, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Fin
 fn run_and_write(
     job: &Job,
     folder: &RunFolder,
-    run_id: &str,
     info: &mut RunInfo,
     watch: &mut Stopwatch,
 ) -> Result<(RunSummary, RunFacts), Failure> {
@@ -87,7 +88,7 @@ fn run_and_write(
     let files = Files::create(folder, info.requests).map_err(broken)?;
     watch.lap(Stage::Prepare);
     let mut recorder = Recorder::new(files, accumulator, job.signals, display, watch);
-    let ended = sim::run(job.trace, job.scenario, run_id, &mut recorder);
+    let ended = sim::drive(job.trace, job.setup.clone(), &mut recorder);
     // Records are kept whatever ended the run; what ended it is the failure to tell.
     let recorded = recorder.finish();
     let RunEnd { status, facts } = ended.map_err(stopped)?;
@@ -129,8 +130,8 @@ fn write_manifest(folder: &RunFolder, manifest: &RunManifest) -> Result<(), Fail
 fn stopped(error: SimError) -> Failure {
     match error {
         SimError::Observer(error) => broken(error),
-        SimError::Fault { .. } => Failure::input(error),
-        SimError::Stalled { .. } | SimError::Spins { .. } | SimError::Endless { .. } => Failure::broke(error),
+        SimError::Setup(error) => error.into(),
+        error @ (SimError::Stalled { .. } | SimError::Spins { .. } | SimError::Endless { .. }) => Failure::broke(error),
     }
 }
 

@@ -6,6 +6,8 @@
 use std::fmt::{self, Display};
 use std::process::ExitCode;
 
+use crate::scenario::{ScenarioError, SetupError};
+
 /// Exit code of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -27,13 +29,13 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command could not do what was asked: cause, ways out, exit code.
+/// Why a command could not do what was asked: causes, ways out, exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Code to end with.
     pub exit: Exit,
-    /// The cause, lowercase, no full stop.
-    pub message: String,
+    /// The causes, lowercase, no full stop; never empty.
+    pub causes: Vec<String>,
     /// Ways out, one sentence each.
     pub hints: Vec<String>,
 }
@@ -41,12 +43,18 @@ pub struct Failure {
 impl Failure {
     /// Bad usage or input: exit 2.
     pub fn input(cause: impl Display) -> Failure {
-        Failure { exit: Exit::Usage, message: cause.to_string(), hints: Vec::new() }
+        Failure::inputs([cause])
+    }
+
+    /// Several things wrong with the input, each a line of its own: exit 2.
+    pub fn inputs(causes: impl IntoIterator<Item: Display>) -> Failure {
+        let causes = causes.into_iter().map(|cause| cause.to_string()).collect();
+        Failure { exit: Exit::Usage, causes, hints: Vec::new() }
     }
 
     /// Something broke while running or writing: exit 1.
     pub fn broke(cause: impl Display) -> Failure {
-        Failure { exit: Exit::Broke, message: cause.to_string(), hints: Vec::new() }
+        Failure { exit: Exit::Broke, causes: vec![cause.to_string()], hints: Vec::new() }
     }
 
     /// Adds a way out.
@@ -58,8 +66,20 @@ impl Failure {
 
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.causes.join("\n"))
     }
 }
 
 impl std::error::Error for Failure {}
+
+impl From<ScenarioError> for Failure {
+    fn from(error: ScenarioError) -> Failure {
+        Failure::inputs(error.problems)
+    }
+}
+
+impl From<SetupError> for Failure {
+    fn from(error: SetupError) -> Failure {
+        Failure::inputs(error.problems.iter().map(|problem| format!("scenario key {problem}")))
+    }
+}

@@ -11,8 +11,9 @@ use clap::builder::PossibleValuesParser;
 
 use crate::cli::exit::Failure;
 use crate::cli::messages::Messages;
+use crate::cli::provenance::run_id;
 use crate::policies::PolicyName;
-use crate::scenario::{self, Overlay, Scenario};
+use crate::scenario::{self, Overlay, Scenario, Setup};
 use crate::trace::generate::{GenerateError, GenerateSpec, generate};
 use crate::trace::{Format, ReadOptions, TimeUnit, Trace, read_path};
 
@@ -103,8 +104,14 @@ impl InputArgs {
             Some(path) => self.reading.read(path)?,
             None => generate_trace(&scenario)?,
         };
-        scenario::check_span(&scenario, &trace).map_err(Failure::input)?;
         Ok(Inputs { trace, scenario })
+    }
+}
+
+impl Inputs {
+    /// What a run of them is built from. The last check: from here on nothing is wrong with the input.
+    pub fn setup(&self) -> Result<Setup, Failure> {
+        Ok(Setup::new(&self.scenario, &self.trace, &run_id(&self.scenario, &self.trace))?)
     }
 }
 
@@ -152,9 +159,9 @@ impl ScenarioArgs {
     pub fn resolve(&self) -> Result<Scenario, Failure> {
         let mut overlays = self.shorthands();
         for assignment in &self.set {
-            overlays.push(Overlay::set(assignment).map_err(Failure::input)?);
+            overlays.push(Overlay::set(assignment)?);
         }
-        scenario::load(self.scenario.as_deref(), &overlays).map_err(Failure::input)
+        Ok(scenario::load(self.scenario.as_deref(), &overlays)?)
     }
 
     /// Whether `--set` names this key.

@@ -49,9 +49,11 @@ impl Messages {
         self.quiet
     }
 
-    /// `error: …` and its `hint: …` lines.
+    /// An `error: …` for each cause, then the `hint: …` lines.
     pub fn failure(&self, failure: &Failure) {
-        self.labelled("error", "31", &failure.message);
+        for cause in &failure.causes {
+            self.labelled("error", "31", cause);
+        }
         for hint in &failure.hints {
             self.labelled("hint", "36", hint);
         }

@@ -30,6 +30,7 @@ pub struct PreflightArgs {
 /// Runs it.
 pub fn run(args: &PreflightArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let inputs = args.inputs.resolve()?;
+    inputs.setup()?;
     tell_notices(&inputs.trace, &terminal.messages);
     terminal.messages.settle();
     let preflight = scenario::preflight(&inputs.scenario, &inputs.trace);
@@ -40,6 +41,6 @@ pub fn run(args: &PreflightArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 /// Why a run is refused, and how to run it all the same.
 pub fn refusal(preflight: &Preflight) -> Failure {
     let refused = preflight.conflicts.iter().filter(|conflict| conflict.severity == Severity::Refuse);
-    let texts: Vec<&str> = refused.map(|conflict| conflict.text.as_str()).collect();
-    Failure::input(texts.join("\n")).hint("--allow-conflict runs it as it is, to study what goes wrong")
+    Failure::inputs(refused.map(|conflict| &conflict.text))
+        .hint("--allow-conflict runs it as it is, to study what goes wrong")
 }

@@ -58,7 +58,7 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
             max_schedule_lag_p99_ms: scenario.integrity.max_schedule_lag_p99_ms,
         },
         workers: workers(scenario),
-        slots: slots(scenario, preflight),
+        slots: slots(scenario),
         gaps: preflight.gaps.as_ref().map(|gaps| GapFacts {
             short_share_at_1x: gaps.under_service_share,
             short_share_at_scale: gaps.under_service_share_scaled,
@@ -76,9 +76,8 @@ fn topology(scenario: &Scenario) -> String {
 
 fn limits(scenario: &Scenario) -> String {
     let replay = &scenario.replay;
-    let capped = replay.mechanism == Mechanism::Kvc && scenario.admission.seed == AdmissionBy::Router;
     let limits = [
-        ("cap", if capped { scenario.admission.cap_max } else { 0 }),
+        ("cap", if has_soft_cap(scenario) { scenario.admission.cap_max } else { 0 }),
         ("concurrency", replay.concurrency),
         ("max-sessions", replay.max_sessions),
     ];
@@ -94,15 +93,22 @@ fn workers(scenario: &Scenario) -> Vec<String> {
     roles.into_iter().flat_map(of_role).collect()
 }
 
-fn slots(scenario: &Scenario, preflight: &Preflight) -> Option<SlotFacts> {
+fn slots(scenario: &Scenario) -> Option<SlotFacts> {
+    let (admission, pool) = (&scenario.admission, scenario.engine.kv_pool_tokens);
+    let usable = (pool as f64 * admission.usable_share) as u64;
     (scenario.replay.mechanism == Mechanism::Kvc).then(|| SlotFacts {
         decode_workers: u32::from(scenario.cluster.decode),
-        cap_max: scenario.admission.cap_max,
-        capacity_known: scenario.admission.capacity_known,
-        slot_release: label(&scenario.admission.slot_release),
-        kv_pool_tokens: scenario.engine.kv_pool_tokens,
-        peak_live_sessions: Some(u64::from(preflight.peak_live_sessions)),
+        cap_max: has_soft_cap(scenario).then_some(admission.cap_max),
+        usable_tokens: (has_soft_cap(scenario) && admission.capacity_known).then_some(usable),
+        footprint: label(&admission.footprint),
+        slot_release: label(&admission.slot_release),
+        kv_pool_tokens: pool,
     })
+}
+
+/// Whether the replayer's own soft cap decides who may live on a D.
+fn has_soft_cap(scenario: &Scenario) -> bool {
+    scenario.replay.mechanism == Mechanism::Kvc && scenario.admission.seed == AdmissionBy::Router
 }
 
 /// The word a value of a closed set is written as in a scenario file.

@@ -32,8 +32,8 @@ Examples:
 pub struct ReplayArgs {
     #[command(flatten)]
     inputs: InputArgs,
-    /// Run seeded replicas (seed, seed + 1, …), each in its own folder rNN; arrivals are jittered by 1 ms unless
-    /// `replay.arrival_jitter_ms` says otherwise.
+    /// Run seeded replicas (seed, seed + 1, …), each in its own folder rNN. Without jitter they would all be alike: where
+    /// the scenario's `replay.arrival_jitter_ms` is 0, 1 ms is taken; `--set replay.arrival_jitter_ms=0` takes none.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
     replicas: u32,
     /// Threads for the replicas; default: one per processor.
@@ -66,9 +66,9 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let mut watch = Stopwatch::start();
     let mut inputs = args.inputs.resolve()?;
     watch.lap(Stage::Read);
-    if args.replicas > 1 && !args.inputs.scenario.sets(replicas::JITTER_KEY) {
-        replicas::jitter(&mut inputs.scenario);
-    }
+    let jittered =
+        args.replicas > 1 && !args.inputs.scenario.sets(replicas::JITTER_KEY) && replicas::jitter(&mut inputs.scenario);
+    let setup = inputs.setup()?;
     let preflight = crate::scenario::preflight(&inputs.scenario, &inputs.trace);
     if preflight.refuses() && !args.allow_conflict {
         return Err(preflight::refusal(&preflight));
@@ -80,17 +80,22 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if !args.no_preflight {
         preflight.lines().into_iter().for_each(|line| terminal.messages.note(line));
     }
+    if jittered {
+        terminal.messages.note(replicas::JITTER_NOTE);
+    }
     let job = Job {
         trace: &inputs.trace,
         scenario: &inputs.scenario,
+        setup: &setup,
         preflight: &preflight,
         percentiles: &percentiles,
         signals: &signals,
         display: Some(terminal),
     };
     if args.replicas > 1 {
-        let finished = replicas::run(&job, &folder, args.replicas, args.jobs)?;
-        return replicas::print(&finished, &folder, args.output.format(), terminal);
+        let (replicas, exit) = replicas::run(&job, &folder, args.replicas, args.jobs)?;
+        replicas::print(&replicas, &folder, args.output.format(), terminal)?;
+        return Ok(exit);
     }
     let finished = drive(&job, &folder, &mut watch)?;
     print(&finished, &folder, args, terminal)?;

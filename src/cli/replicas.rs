@@ -1,7 +1,8 @@
 //! `replay --replicas N`: the same run with other seeds, and how far its headline figures spread.
 //!
 //! A deterministic run is one sample of a chaotic system. Replica i runs with seed + i − 1 in folder `rNN`; each is a run
-//! of its own, so the number of threads changes no byte.
+//! of its own, so the number of threads changes no byte. Invariant: a band is over whole runs alone, and replicas that
+//! are missing show in `replicas.json`, on stderr and in the exit code.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -14,19 +15,25 @@ use serde::{Deserialize, Serialize};
 use crate::cli::band::{Band, bands};
 use crate::cli::drive::{Finished, Job, broken, drive, write_json};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::folder::{self, RunFolder};
+use crate::cli::folder::{self, RunFolder, replica_name};
 use crate::cli::output::json;
+use crate::cli::provenance::run_id;
 use crate::cli::stages::Stopwatch;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::results::render::Format;
-use crate::scenario::Scenario;
+use crate::results::{RunState, RunSummary};
+use crate::scenario::{Scenario, Setup};
 
 /// Key of the jitter that replicas set when nobody did.
 pub const JITTER_KEY: &str = "replay.arrival_jitter_ms";
 
 /// Jitter of replicas, milliseconds.
 const JITTER_MS: f64 = 1.0;
+
+/// Said when it is taken.
+pub const JITTER_NOTE: &str =
+    "  replicas: arrivals are jittered by up to 1 ms, since replay.arrival_jitter_ms is 0; --set it to choose";
 
 /// Version of `replicas.json`.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -36,9 +43,13 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Replicas {
     /// Version of this file.
     pub schema_version: u32,
-    /// Replicas, in order of their seeds.
+    /// Replicas asked for.
+    pub asked: u32,
+    /// Those that ran to their end; fewer when a signal broke the rest off.
+    pub finished: u32,
+    /// Replicas that were begun, in order of their seeds.
     pub replicas: Vec<Replica>,
-    /// Headline figures over them.
+    /// Headline figures over those that finished; empty when none did.
     pub bands: Vec<Band>,
 }
 
@@ -53,61 +64,91 @@ pub struct Replica {
     pub exit_code: u8,
 }
 
-/// Lets replicas differ in arrivals, unless the scenario does already.
-pub fn jitter(scenario: &mut Scenario) {
-    if scenario.replay.arrival_jitter_ms == 0.0 {
+/// Lets replicas differ in arrivals, unless the scenario does already; true when it did not.
+pub fn jitter(scenario: &mut Scenario) -> bool {
+    let none = scenario.replay.arrival_jitter_ms == 0.0;
+    if none {
         scenario.replay.arrival_jitter_ms = JITTER_MS;
+    }
+    none
+}
+
+/// Runs `count` replicas of `job` on up to `jobs` threads, and writes `replicas.json`. The exit code is the worst of the
+/// replicas', and that of the signal when one kept some from running to their end.
+pub fn run(job: &Job, folder: &RunFolder, count: u32, jobs: Option<u32>) -> Result<(Replicas, Exit), Failure> {
+    let available = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = jobs.map_or(available, |jobs| jobs as usize).min(count as usize);
+    let begun = run_all(job, folder, count, threads)?;
+    let replicas = Replicas::of(&begun, count, job.scenario.seed);
+    write_json(folder, folder::REPLICAS, &replicas).map_err(broken)?;
+    let exit = match job.signals.caught() {
+        Some(signal) if replicas.finished < count => signal,
+        Some(_) | None if begun.iter().any(|(_, replica)| replica.exit != Exit::Ok) => Exit::Broke,
+        Some(_) | None => Exit::Ok,
+    };
+    Ok((replicas, exit))
+}
+
+impl Replicas {
+    /// Of the replicas that were begun, by number from 0.
+    fn of(begun: &[(u32, Finished)], asked: u32, seed: u64) -> Replicas {
+        let replica = |(number, replica): &(u32, Finished)| Replica {
+            folder: replica_name(number + 1),
+            seed: seed_of(seed, *number),
+            exit_code: replica.exit as u8,
+        };
+        let is_whole = |summary: &&RunSummary| summary.run.state != RunState::Interrupted;
+        let whole: Vec<&RunSummary> = begun.iter().map(|(_, replica)| &replica.summary).filter(is_whole).collect();
+        Replicas {
+            schema_version: SCHEMA_VERSION,
+            asked,
+            finished: whole.len() as u32,
+            replicas: begun.iter().map(replica).collect(),
+            bands: bands(&whole),
+        }
+    }
+
+    /// What is missing, in words.
+    pub fn shortfall(&self) -> Option<String> {
+        let Replicas { asked, finished, .. } = self;
+        let bands = if *finished == 0 { "there are no bands" } else { "the bands are over those" };
+        (finished < asked).then(|| format!("interrupted: {finished} of {asked} replicas ran to their end; {bands}"))
     }
 }
 
-/// Runs `count` replicas of `job` on up to `jobs` threads, and writes `replicas.json`.
-pub fn run(job: &Job, folder: &RunFolder, count: u32, jobs: Option<u32>) -> Result<Replicas, Failure> {
-    let folders = (1..=count).map(|number| folder.replica(number)).collect::<Result<Vec<_>, _>>()?;
-    let available = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads = jobs.map_or(available, |jobs| jobs as usize).min(folders.len());
-    let finished = run_all(job, &folders, threads)?;
-    let replica = |(number, finished): (u64, &Finished)| Replica {
-        folder: folders[number as usize].name().rsplit('/').next().unwrap_or_default().into(),
-        seed: job.scenario.seed.wrapping_add(number),
-        exit_code: finished.exit as u8,
-    };
-    let replicas = Replicas {
-        schema_version: SCHEMA_VERSION,
-        replicas: (0..).zip(&finished).map(replica).collect(),
-        bands: bands(&finished.iter().map(|finished| &finished.summary).collect::<Vec<_>>()),
-    };
-    write_json(folder, folder::REPLICAS, &replicas).map_err(broken)?;
-    Ok(replicas)
-}
-
-/// Prints the bands; the exit code is the worst of the replicas'.
-pub fn print(replicas: &Replicas, folder: &RunFolder, format: Format, terminal: &Terminal) -> Result<Exit, Failure> {
+/// Prints the bands, and says what is missing.
+pub fn print(replicas: &Replicas, folder: &RunFolder, format: Format, terminal: &Terminal) -> Result<(), Failure> {
     terminal.messages.settle();
     stdout::print(&shown(replicas, format, terminal))?;
+    if let Some(shortfall) = replicas.shortfall() {
+        terminal.messages.warning(shortfall);
+    }
     terminal.messages.note(format!("{} replicas in {}/rNN/", replicas.replicas.len(), folder.path().display()));
-    let of = |code: u8| replicas.replicas.iter().any(|replica| replica.exit_code == code);
-    let worst = [Exit::Terminated, Exit::Interrupted, Exit::Broke].into_iter().find(|exit| of(*exit as u8));
-    Ok(worst.unwrap_or(Exit::Ok))
+    Ok(())
 }
 
 /// The bands as text in a format.
 pub fn shown(replicas: &Replicas, format: Format, terminal: &Terminal) -> String {
     match format {
         Format::Json => json(replicas),
+        // Titles over nothing would look like a result.
+        Format::Table | Format::Csv | Format::Markdown if replicas.bands.is_empty() => String::new(),
         Format::Table | Format::Csv | Format::Markdown => Band::table(&replicas.bands).render(format, terminal.style),
     }
 }
 
-/// All replicas in order; the first failure by number, when one failed.
-fn run_all(job: &Job, folders: &[RunFolder], threads: usize) -> Result<Vec<Finished>, Failure> {
+/// The replicas that were begun, in order; the first failure by number, when one failed.
+fn run_all(job: &Job, folder: &RunFolder, count: u32, threads: usize) -> Result<Vec<(u32, Finished)>, Failure> {
     let next = AtomicU32::new(0);
-    let ended = Mutex::new(Vec::with_capacity(folders.len()));
+    let ended = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while job.signals.caught().is_none() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(folder) = folders.get(number as usize) else { break };
+                    if number >= count {
+                        break;
+                    }
                     let finished = run_one(job, number, folder);
                     ended.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((number, finished));
                 }
@@ -116,16 +157,23 @@ fn run_all(job: &Job, folders: &[RunFolder], threads: usize) -> Result<Vec<Finis
     });
     let mut ended = ended.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     ended.sort_by_key(|(number, _)| *number);
-    ended.into_iter().map(|(_, finished)| finished).collect()
+    ended.into_iter().map(|(number, finished)| Ok((number, finished?))).collect()
 }
 
 fn run_one(job: &Job, number: u32, folder: &RunFolder) -> Result<Finished, Failure> {
+    let folder = folder.replica(number + 1)?;
     let mut scenario = job.scenario.clone();
-    scenario.seed = scenario.seed.wrapping_add(u64::from(number));
-    let finished = drive(&Job { scenario: &scenario, display: None, ..*job }, folder, &mut Stopwatch::start())?;
+    scenario.seed = seed_of(scenario.seed, number);
+    let setup = Setup::new(&scenario, job.trace, &run_id(&scenario, job.trace))?;
+    let own = Job { scenario: &scenario, setup: &setup, display: None, ..*job };
+    let finished = drive(&own, &folder, &mut Stopwatch::start())?;
     if let Some(terminal) = job.display {
         let ended = format!("{} of seed {}: {} ok", folder.name(), scenario.seed, finished.summary.completed);
         terminal.messages.progress(ended);
     }
     Ok(finished)
+}
+
+fn seed_of(first: u64, number: u32) -> u64 {
+    first.wrapping_add(u64::from(number))
 }

@@ -77,6 +77,9 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let percentiles = args.output.percentiles(terminal);
     if let Some(replicas) = read_replicas(&args.run)? {
         stdout::print(&replicas::shown(&replicas, args.output.format(), terminal))?;
+        if let Some(shortfall) = replicas.shortfall() {
+            terminal.messages.warning(shortfall);
+        }
         return Ok(Exit::Ok);
     }
     let found = find(&args.run)?;

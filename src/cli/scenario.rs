@@ -39,7 +39,7 @@ pub fn run(command: &ScenarioCommand) -> Result<Exit, Failure> {
 fn list() -> Result<(), Failure> {
     let mut text = String::new();
     for name in scenario::shipped_scenarios() {
-        let shipped = scenario::load(Some(name), &[]).map_err(Failure::input)?;
+        let shipped = scenario::load(Some(name), &[])?;
         text += &format!("{name:<12}  {}\n", shipped.description);
     }
     stdout::print(&text)

@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::cli::exit::Failure;
 
-/// Prints `text`, with a line feed at its end.
+/// Prints `text`, with a line feed at its end; nothing when it is empty.
 pub fn print(text: &str) -> Result<(), Failure> {
     print_with(|out| {
         out.write_all(text.as_bytes())?;
-        if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") }
+        if text.is_empty() || text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") }
     })
 }
 

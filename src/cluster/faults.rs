@@ -66,6 +66,11 @@ impl Fault {
         })
     }
 
+    /// The worker that is absent until this fault brings it.
+    pub fn joiner(&self) -> Option<WorkerId> {
+        self.worker.filter(|_| self.kind == FaultKind::Join)
+    }
+
     fn strikes(&self, worker: Option<WorkerId>) -> bool {
         self.worker.is_none() || self.worker == worker
     }
@@ -108,7 +113,7 @@ impl Faults {
 
     /// Workers that join later, so are not there at the start.
     pub fn joiners(&self) -> Vec<WorkerId> {
-        self.all.iter().filter(|fault| fault.kind == FaultKind::Join).filter_map(|fault| fault.worker).collect()
+        self.all.iter().filter_map(Fault::joiner).collect()
     }
 
     /// A fault of `kind` that strikes `worker` now; its count goes down by one.

@@ -127,6 +127,14 @@ impl Active {
         self.runs.push(run);
     }
 
+    /// The worker dies at `now`: a first token that was to leave after the control calls under way never left.
+    pub fn lose_unsent(&mut self, now: Time) {
+        if self.first_token.is_some_and(|first| first > now) {
+            (self.generated, self.first_token, self.last_token) = (0, None, None);
+            self.runs.clear();
+        }
+    }
+
     /// The end, as the client will see it.
     pub fn into_done(self, finish: Finish, http_status: u16) -> Done {
         Done {

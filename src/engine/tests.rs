@@ -225,6 +225,26 @@ fn an_idle_session_times_out() {
     assert_eq!(bench.worker.stats().session_timeouts, 1);
 }
 
+#[test]
+fn a_first_token_held_up_by_control_calls_dies_with_the_worker() {
+    let mut bench = Bench::new(Role::Decode, &EngineConfig { admission_cost_us: 1000, ..small() });
+    let ask = AdmitAsk { session: SessionIx(9), kind: AdmitKind::Seed, append_tokens: 1, output_tokens: 1 };
+    let millis = |ms: u64| Time(ms * 1_000_000);
+    bench.put(Input::Admit { call: CallId(0), ask });
+    let job = bench.job(0, &[1], 64, 10);
+    bench.put(Input::Reserve(job));
+    bench.put(Input::Admit { call: CallId(1), ask });
+    // At 1 ms room is reserved and the KV comes; at 2 ms it is taken in behind the next call, which ends at 3 ms.
+    bench.run(millis(1));
+    bench.put(Input::Admit { call: CallId(2), ask });
+    bench.run(millis(2));
+    bench.put(Input::Open { call: CallId(3), session: SessionIx(9) });
+    let crash = bench.worker.crash(Time(2_500_000));
+    let lost = &crash.requests[0];
+    assert_eq!((lost.output_tokens, lost.first_token, lost.last_token, lost.runs.len()), (0, None, None, 0));
+    assert_eq!(crash.calls, vec![Input::Open { call: CallId(3), session: SessionIx(9) }], "nobody answers it");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

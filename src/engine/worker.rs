@@ -294,7 +294,10 @@ impl Worker {
         let holding = [self.reserved, self.sending, self.hung].into_iter().flat_map(BTreeMap::into_values);
         let queued = self.ready.into_iter().chain(self.retracted).chain(self.running);
         let prefilling = self.prefilling.into_iter().map(|(active, _)| active);
-        done.extend(holding.chain(queued).chain(prefilling).map(|active| active.into_done(lost(), 502)));
+        done.extend(holding.chain(queued).chain(prefilling).map(|mut active| {
+            active.lose_unsent(now);
+            active.into_done(lost(), 502)
+        }));
         self.stats.usage.set(now, 0);
         Crash { requests: done, calls, stats: self.stats }
     }

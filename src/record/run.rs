@@ -82,7 +82,8 @@ pub struct SessionFacts {
     pub append_rejections: u32,
     /// Moves to another D.
     pub migrations: u32,
-    /// Mean believed usage (0 to 1) of the chosen D when it asked; null when it never asked.
+    /// Mean believed usage of the chosen D when it asked: tokens of resident sessions and of requests in flight over
+    /// capacity, above 1 when more is under way than fits; null when it never asked.
     pub usage_when_asked: Option<f64>,
 }
 

@@ -1,6 +1,7 @@
 //! [`Accumulator`]: takes records as they come and ends in a [`RunSummary`].
 //!
-//! Memory grows with sessions and with one E2E value per request and worker, not with records kept.
+//! Memory grows with sessions, with one E2E value per request and worker and two sizes per refusal of the soft cap, not
+//! with records kept.
 //! Invariant: planned requests are the sum of the outcomes; anything else is an error, not a footnote.
 
 use std::collections::BTreeMap;
@@ -135,6 +136,7 @@ impl Accumulator {
             route_mismatches: self.signals.route_mismatches,
             retried_requests: self.retried_requests,
             beliefs_corrected: facts.beliefs_corrected,
+            unmatched_sessions: self.sessions.unmatched(&facts.sessions, info.sessions),
         });
         let mut sessions = self.sessions.rows(&facts.sessions);
         let fairness = fairness::assess(&mut sessions);
@@ -149,6 +151,7 @@ impl Accumulator {
             outcomes: &self.outcomes,
             errors: &errors,
             sessions: &sessions,
+            most_live_sessions: self.sessions.most_live(&sessions),
             fairness: &fairness,
             workers: &workers,
             spread: &spread,

@@ -1,12 +1,9 @@
-//! [`Cause`]: a reason for what the tables show, with the numbers that prove it, and its one sentence.
-
-use std::fmt;
+//! [`Cause`]: a reason for what the tables show, with the numbers that prove it. Its sentence is made in `sentence`.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Concentration;
-use super::words::{count, plural, tokens};
 
 /// A cause and its sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -37,8 +34,23 @@ pub enum Cause {
     CountersDiverged(CounterDrift),
     /// Fewer slots than sessions.
     SessionCapStarvation(SlotShortage),
-    /// The pool is full before the cap is reached.
-    CapacityBeforeCap {
+    /// The soft cap, capacity over the size of the turn that asks, falls below its maximum as contexts grow.
+    CapShrinks {
+        /// Cap per worker at most.
+        cap: u32,
+        /// Tokens of a pool it counts as usable.
+        usable_tokens: u64,
+        /// Mean size of the turns refused, tokens.
+        mean_turn_tokens: f64,
+        /// Cap for a turn of that size.
+        shrunk_cap: u64,
+        /// Turns that fell back because of it.
+        fallbacks: u64,
+    },
+    /// Slots enough for every session, but not on the D that was chosen.
+    SlotsUneven(SlotShortage),
+    /// The pools are full.
+    CapacityBinds {
         /// The arithmetic.
         #[serde(flatten)]
         room: Room,
@@ -131,10 +143,12 @@ pub enum Cause {
         /// Those configured.
         workers: u64,
     },
-    /// The replayer believed wrong things about where sessions live.
-    BeliefsCorrected {
-        /// Corrections by a worker's word.
-        corrections: u64,
+    /// Prompts that do not continue what their session holds.
+    ContextCompacted {
+        /// Turns.
+        turns: u64,
+        /// Sessions they belong to.
+        sessions: u64,
     },
 }
 
@@ -162,11 +176,11 @@ pub struct SlotShortage {
     pub cap: u32,
     /// Slots in all.
     pub slots: u64,
-    /// Sessions that wanted one: all, or the most live at once when slots are given back.
+    /// Sessions that asked for one: all of them, or the most live at once when slots are given back.
     pub sessions: u64,
     /// `never`, `session-end` or `idle-lru`.
     pub slot_release: String,
-    /// Sessions that never held a slot; null when unknown.
+    /// Sessions that asked and never held a slot; null when unknown.
     pub never_held: Option<u64>,
     /// Turns that fell back because of it.
     pub fallbacks: u64,
@@ -181,131 +195,12 @@ pub struct Room {
     pub mean_context_tokens: f64,
     /// Such contexts that fit a pool.
     pub sessions_per_worker: u64,
-    /// Cap per worker.
-    pub cap: u32,
+    /// Cap per worker; null where the workers themselves admit.
+    pub cap: Option<u32>,
 }
 
 impl From<Cause> for CauseLine {
     fn from(cause: Cause) -> Self {
         CauseLine { text: cause.sentence(), cause }
-    }
-}
-
-impl Cause {
-    fn sentence(&self) -> String {
-        match self {
-            Cause::NothingCompleted { failed, class, count: n, example } => {
-                let words = example.as_deref().map_or_else(String::new, |example| format!(": {example}"));
-                format!("no request completed, {} failed; most common: {class} ×{}{words}", count(*failed), count(*n))
-            }
-            Cause::CountersDiverged(drift) => drift.sentence(),
-            Cause::SessionCapStarvation(shortage) => shortage.sentence(),
-            Cause::CapacityBeforeCap { room, refusals, reseeds_after_trim } => format!(
-                "KV capacity binds before the cap of {}: {room}; {} refused for room, {} after a trim",
-                room.cap,
-                plural(*refusals, "turn"),
-                plural(*reseeds_after_trim, "reseed")
-            ),
-            Cause::NextBinder { room } if room.sessions_per_worker > u64::from(room.cap) => {
-                format!("next binder: raising the cap helps until {room}")
-            }
-            Cause::NextBinder { room } => {
-                format!("next binder: capacity; a cap above {} cannot be filled: {room}", room.cap)
-            }
-            Cause::LargeSessionsStarve { starved_tokens, other_tokens, .. } => format!(
-                "large sessions starve: mean peak input {} against {} of the others",
-                tokens(*starved_tokens),
-                tokens(*other_tokens)
-            ),
-            Cause::LateSessionsStarve { first_rank, starved_rank, other_rank, .. } => format!(
-                "late sessions starve: the first has arrival rank {first_rank}; mean rank {starved_rank:.0} against \
-                 {other_rank:.0} of the others"
-            ),
-            Cause::TimeScaleCompressesGaps { time_scale, short_share, short_share_at_1x } => format!(
-                "time-scale {} leaves {:.0} % of think gaps shorter than the service time ({:.0} % at time-scale 1)",
-                time_scale.map_or_else(|| "inf".into(), |scale| scale.to_string()),
-                short_share * 100.0,
-                short_share_at_1x * 100.0
-            ),
-            Cause::OpenFailures { extra_placements, fallbacks } => format!(
-                "open_session failed: {}, {} took the plain path",
-                plural(*extra_placements, "further placement"),
-                plural(*fallbacks, "turn")
-            ),
-            Cause::TransferErrorsConcentrated { pair, all_errors } => format!(
-                "KV transfers fail on {} → {}: {} of {} errors on {} (p = {:.0e})",
-                pair.prefill_worker,
-                pair.decode_worker,
-                count(pair.errors),
-                count(*all_errors),
-                plural(pair.transfers, "transfer"),
-                pair.p_value
-            ),
-            Cause::TransferErrors { errors, transfers } => format!(
-                "{} of {} failed, on no pair more than chance explains",
-                count(*errors),
-                plural(*transfers, "KV transfer")
-            ),
-            Cause::ContextLimitRefusals { requests, sessions, smallest_tokens } => format!(
-                "{} of {} refused for the context limit or pool; the smallest asks {} tokens",
-                plural(*requests, "request"),
-                plural(*sessions, "session"),
-                count(*smallest_tokens)
-            ),
-            Cause::WorkerRestarts { workers, restarts, reseeds } => format!(
-                "{} ({}), {} because of it",
-                plural(*restarts, "worker restart"),
-                workers.join(", "),
-                plural(*reseeds, "reseed")
-            ),
-            Cause::IdleWorkers { role, idle, workers } => format!("{idle} of {workers} {role} workers got no request"),
-            Cause::BeliefsCorrected { corrections } => {
-                format!("{} about resident sessions corrected by a worker's word", plural(*corrections, "belief"))
-            }
-        }
-    }
-}
-
-impl CounterDrift {
-    fn sentence(&self) -> String {
-        format!(
-            "policy {} with {}: replay and router counters diverged after request {}; {} served elsewhere than \
-             intended, {} found no session there",
-            self.policy,
-            self.mechanism,
-            count(self.after),
-            plural(self.mismatches, "request"),
-            count(self.sessions_not_found)
-        )
-    }
-}
-
-impl SlotShortage {
-    fn sentence(&self) -> String {
-        let released = match self.slot_release.as_str() {
-            "never" => "slots are never released",
-            "session-end" => "slots are released at a session's end",
-            _ => "idle sessions give theirs up",
-        };
-        let lost = match self.never_held {
-            Some(0) => "each session held one for a time".into(),
-            Some(n) => format!("{} never held one", plural(n, "session")),
-            None => "who held one is not known".into(),
-        };
-        format!(
-            "{} ({} D × cap {}) < {}, {released}: {lost}, {} fell back",
-            plural(self.slots, "slot"),
-            self.decode_workers,
-            self.cap,
-            plural(self.sessions, "session"),
-            plural(self.fallbacks, "turn")
-        )
-    }
-}
-
-impl fmt::Display for Room {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (pool, context) = (tokens(self.kv_pool_tokens as f64), tokens(self.mean_context_tokens));
-        write!(f, "{pool} tokens / {context} mean peak context = {} a D", plural(self.sessions_per_worker, "session"))
     }
 }

@@ -1,4 +1,7 @@
 //! Finds the [`Cause`]s of a run. Each rule is one function: evidence in, cause out or nothing.
+//!
+//! The order is that of weight: what spoils the run, then what cost turns their path by the number of turns, then what
+//! explains or describes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +12,10 @@ use super::{Fairness, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, Wor
 use crate::protocol::ErrorClass;
 use crate::record::{ExecutionMode, ModeReason, RequestRecord, RunFacts};
 
-/// A trait sets the starved apart when it orders them against the others at least this well.
+/// A trait sets the starved apart when it orders them against the others at least this well …
 const TELLS_APART: f64 = 0.75;
+/// … and by this many standard deviations of what chance does with as few sessions (one-sided 5 %).
+const BEYOND_CHANCE: f64 = 1.645;
 /// Short gaps matter when the time scale adds at least this share of them.
 const COMPRESSES_FROM: f64 = 0.10;
 
@@ -21,7 +26,22 @@ pub(super) struct Signals {
     extra_placements: u64,
     modes: BTreeMap<ExecutionMode, u64>,
     reasons: BTreeMap<ModeReason, u64>,
+    cap_refusals: Vec<Asked>,
+    compacted: Affected,
     refused: Refused,
+}
+
+/// Size of a turn the soft cap refused, tokens.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    full: u64,
+    incremental: u64,
+}
+
+#[derive(Debug, Default)]
+struct Affected {
+    turns: u64,
+    sessions: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +61,7 @@ pub(super) struct Diagnosis<'a> {
     pub outcomes: &'a Outcomes,
     pub errors: &'a [ErrorGroup],
     pub sessions: &'a [SessionRow],
+    pub most_live_sessions: u64,
     pub fairness: &'a Fairness,
     pub workers: &'a [WorkerRow],
     pub spread: &'a [RoleSpread],
@@ -53,6 +74,15 @@ impl Signals {
         self.extra_placements += u64::from(record.placements.saturating_sub(1));
         *self.modes.entry(record.execution_mode).or_insert(0) += 1;
         *self.reasons.entry(record.mode_reason).or_insert(0) += 1;
+        if record.execution_mode == ExecutionMode::FallbackSessionCap {
+            let context = context_tokens(record);
+            let incremental = context.saturating_sub(u64::from(record.ideal_hit_tokens));
+            self.cap_refusals.push(Asked { full: context, incremental });
+        }
+        if record.mode_reason == ModeReason::ContextCompacted {
+            self.compacted.turns += 1;
+            self.compacted.sessions.insert(record.session_id.clone());
+        }
         if record.error_class.as_deref() == Some(ErrorClass::ContextLimit.as_str()) {
             let context = context_tokens(record);
             self.refused.requests += 1;
@@ -71,25 +101,51 @@ impl Signals {
     }
 }
 
-/// All causes found, those that spoil the run first.
+/// All causes found, the weightiest first.
 pub(super) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
-    let rules: [fn(&Diagnosis) -> Option<Cause>; 14] = [
+    let rules: [fn(&Diagnosis) -> Option<Cause>; 16] = [
         nothing_completed,
         counters_diverged,
         session_cap,
-        capacity,
         next_binder,
-        large_sessions,
-        late_sessions,
-        time_scale,
+        cap_shrinks,
+        slots_uneven,
+        capacity,
         open_failures,
         transfer_errors,
         context_limit,
         restarts,
+        compaction,
+        large_sessions,
+        late_sessions,
+        time_scale,
         idle_workers,
-        beliefs,
     ];
-    rules.iter().filter_map(|rule| rule(run)).map(CauseLine::from).collect()
+    let mut causes: Vec<Cause> = rules.iter().filter_map(|rule| rule(run)).collect();
+    let cap_fallbacks = session_cap(run).as_ref().map_or(0, |cause| weight(cause, 0));
+    causes.sort_by_key(|cause| std::cmp::Reverse(weight(cause, cap_fallbacks)));
+    causes.into_iter().map(CauseLine::from).collect()
+}
+
+/// Turns that took another path, or failed, for this cause; the next binder stays with its cap.
+fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
+    match cause {
+        Cause::NothingCompleted { .. } | Cause::CountersDiverged(_) => u64::MAX,
+        Cause::SessionCapStarvation(slots) | Cause::SlotsUneven(slots) => slots.fallbacks,
+        Cause::NextBinder { .. } => cap_fallbacks,
+        Cause::CapShrinks { fallbacks, .. } => *fallbacks,
+        Cause::CapacityBinds { refusals, reseeds_after_trim, .. } => refusals + reseeds_after_trim,
+        Cause::OpenFailures { extra_placements, fallbacks } => extra_placements + fallbacks,
+        Cause::TransferErrorsConcentrated { all_errors, .. } => *all_errors,
+        Cause::TransferErrors { errors, .. } => *errors,
+        Cause::ContextLimitRefusals { requests, .. } => *requests,
+        Cause::WorkerRestarts { restarts, reseeds, .. } => restarts + reseeds,
+        Cause::ContextCompacted { turns, .. } => *turns,
+        Cause::LargeSessionsStarve { .. }
+        | Cause::LateSessionsStarve { .. }
+        | Cause::TimeScaleCompressesGaps { .. }
+        | Cause::IdleWorkers { .. } => 0,
+    }
 }
 
 fn nothing_completed(run: &Diagnosis) -> Option<Cause> {
@@ -116,23 +172,55 @@ fn counters_diverged(run: &Diagnosis) -> Option<Cause> {
 }
 
 fn session_cap(run: &Diagnosis) -> Option<Cause> {
-    let slots = run.info.slots.as_ref()?;
-    let fallbacks = run.signals.mode(ExecutionMode::FallbackSessionCap);
-    let all = run.sessions.len() as u64;
-    let sessions =
-        if slots.slot_release == "never" { all } else { slots.peak_live_sessions.map_or(all, |peak| peak.min(all)) };
-    let holds: Option<Vec<f64>> = run.sessions.iter().map(|row| row.slot_hold_s).collect();
-    let never_held = holds.map(|holds| holds.iter().filter(|hold| **hold == 0.0).count() as u64);
-    (fallbacks > 0 && slots.slots() < sessions).then(|| {
-        Cause::SessionCapStarvation(SlotShortage {
-            decode_workers: slots.decode_workers,
-            cap: slots.cap_max,
-            slots: slots.slots(),
-            sessions,
-            slot_release: slots.slot_release.clone(),
-            never_held,
-            fallbacks,
-        })
+    full_slots(run).filter(|slots| slots.slots < slots.sessions).map(Cause::SessionCapStarvation)
+}
+
+fn slots_uneven(run: &Diagnosis) -> Option<Cause> {
+    full_slots(run).filter(|slots| slots.slots >= slots.sessions).map(Cause::SlotsUneven)
+}
+
+/// Turns refused by the soft cap at its maximum, against the sessions that asked for a slot.
+fn full_slots(run: &Diagnosis) -> Option<SlotShortage> {
+    let facts = run.info.slots.as_ref()?;
+    let (cap, slots) = (facts.cap_max?, facts.slots()?);
+    let fallbacks = run.signals.cap_refusals.iter().filter(|asked| soft_cap(facts, asked).is_none()).count() as u64;
+    let asking: Vec<&SessionRow> = run.sessions.iter().filter(|row| row.asks_for_slot()).collect();
+    let sessions = if facts.slot_release == "never" { asking.len() as u64 } else { run.most_live_sessions };
+    let holds: Option<Vec<f64>> = asking.iter().map(|row| row.slot_hold_s).collect();
+    (fallbacks > 0).then(|| SlotShortage {
+        decode_workers: facts.decode_workers,
+        cap,
+        slots,
+        sessions,
+        slot_release: facts.slot_release.clone(),
+        never_held: holds.map(|holds| holds.iter().filter(|hold| **hold == 0.0).count() as u64),
+        fallbacks,
+    })
+}
+
+/// Tokens of a turn as the soft cap counts them.
+fn size(facts: &SlotFacts, asked: &Asked) -> u64 {
+    if facts.footprint == "incremental" { asked.incremental.max(1) } else { asked.full.max(1) }
+}
+
+/// The soft cap a turn met, where it was below its maximum.
+fn soft_cap(facts: &SlotFacts, asked: &Asked) -> Option<u64> {
+    let fits = (facts.usable_tokens? / size(facts, asked)).max(1);
+    (fits < u64::from(facts.cap_max?)).then_some(fits)
+}
+
+fn cap_shrinks(run: &Diagnosis) -> Option<Cause> {
+    let facts = run.info.slots.as_ref()?;
+    let (cap, usable_tokens) = (facts.cap_max?, facts.usable_tokens?);
+    let shrunk = run.signals.cap_refusals.iter().filter(|asked| soft_cap(facts, asked).is_some());
+    let sizes: Vec<u64> = shrunk.map(|asked| size(facts, asked)).collect();
+    let mean_turn_tokens = super::stats::share(sizes.iter().sum(), sizes.len() as u64)?;
+    Some(Cause::CapShrinks {
+        cap,
+        usable_tokens,
+        mean_turn_tokens,
+        shrunk_cap: ((usable_tokens as f64 / mean_turn_tokens) as u64).max(1),
+        fallbacks: sizes.len() as u64,
     })
 }
 
@@ -149,31 +237,36 @@ fn room(run: &Diagnosis, slots: &SlotFacts) -> Option<Room> {
 
 fn capacity(run: &Diagnosis) -> Option<Cause> {
     let room = room(run, run.info.slots.as_ref()?)?;
-    let refusals = run.signals.mode(ExecutionMode::FallbackNoCapacity)
-        + run.signals.mode(ExecutionMode::FallbackAdmissionRejected);
+    let refusals = run.signals.reason(ModeReason::NoCapacity);
     let reseeds_after_trim = run.signals.reason(ModeReason::EvictedTrim);
-    let binds = room.sessions_per_worker < u64::from(room.cap);
-    (binds && refusals + reseeds_after_trim > 0).then_some(Cause::CapacityBeforeCap {
-        room,
-        refusals,
-        reseeds_after_trim,
-    })
+    (refusals + reseeds_after_trim > 0).then_some(Cause::CapacityBinds { room, refusals, reseeds_after_trim })
 }
 
+/// Left out where the pool is full before the cap is reached: then the capacity line says it.
 fn next_binder(run: &Diagnosis) -> Option<Cause> {
     let room = room(run, run.info.slots.as_ref()?)?;
-    (session_cap(run).is_some() && capacity(run).is_none()).then_some(Cause::NextBinder { room })
+    let said = capacity(run).is_some() && room.cap.is_some_and(|cap| room.sessions_per_worker < u64::from(cap));
+    (session_cap(run).is_some() && !said).then_some(Cause::NextBinder { room })
 }
 
 fn large_sessions(run: &Diagnosis) -> Option<Cause> {
     let contrast = run.fairness.starved.as_ref()?.peak_input_tokens;
-    let separation = contrast.separation.filter(|separation| *separation >= TELLS_APART)?;
+    let separation = contrast.separation.filter(|separation| tells_apart(run, *separation))?;
     Some(Cause::LargeSessionsStarve { starved_tokens: contrast.starved?, other_tokens: contrast.others?, separation })
+}
+
+/// Mann–Whitney: the separation is large, and larger than chance makes it among so few sessions.
+fn tells_apart(run: &Diagnosis, separation: f64) -> bool {
+    let (starved, others): (Vec<&SessionRow>, Vec<&SessionRow>) =
+        run.sessions.iter().filter(|row| row.direct_share.is_some()).partition(|row| row.starved);
+    let (n, m) = (starved.len() as f64, others.len() as f64);
+    let deviation = ((n + m + 1.0) / (12.0 * n * m)).sqrt();
+    separation >= TELLS_APART && separation - 0.5 >= BEYOND_CHANCE * deviation
 }
 
 fn late_sessions(run: &Diagnosis) -> Option<Cause> {
     let starved = run.fairness.starved.as_ref()?;
-    let separation = starved.arrival_rank.separation.filter(|separation| *separation >= TELLS_APART)?;
+    let separation = starved.arrival_rank.separation.filter(|separation| tells_apart(run, *separation))?;
     Some(Cause::LateSessionsStarve {
         first_rank: starved.first_rank,
         starved_rank: starved.arrival_rank.starved?,
@@ -231,9 +324,9 @@ fn idle_workers(run: &Diagnosis) -> Option<Cause> {
     Some(Cause::IdleWorkers { role: worst.role.clone(), idle: worst.idle_workers, workers: worst.workers })
 }
 
-fn beliefs(run: &Diagnosis) -> Option<Cause> {
-    let corrections = run.facts.beliefs_corrected;
-    (corrections > 0).then_some(Cause::BeliefsCorrected { corrections })
+fn compaction(run: &Diagnosis) -> Option<Cause> {
+    let Affected { turns, sessions } = &run.signals.compacted;
+    (*turns > 0).then_some(Cause::ContextCompacted { turns: *turns, sessions: sessions.len() as u64 })
 }
 
 fn class_count(errors: &[ErrorGroup], class: ErrorClass) -> u64 {

@@ -50,7 +50,8 @@ pub struct Starved {
     pub first_rank: u32,
     /// Highest arrival rank among the others.
     pub last_rank_of_others: Option<u32>,
-    /// Usage (0 to 1) of the chosen D when they asked, mean; nulls when nobody asked.
+    /// Believed usage of the chosen D when they asked, mean: tokens of resident sessions and of requests in flight over
+    /// capacity, above 1 when more is under way than fits; nulls when nobody asked.
     pub usage_when_asked: Contrast,
     /// Starved sessions that never held a slot; null when unknown.
     pub slot_never_held: Option<u64>,

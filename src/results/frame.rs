@@ -1,8 +1,8 @@
 //! [`FrameWriter`]: `requests.parquet`, one column per field of the record, through polars.
 //!
-//! The only file that names polars, and of it only the arrays and the Parquet writer: a data frame would triple the build.
-//! Records go straight into column builders; full row groups are written as they fill, so memory stays bounded. Everything
-//! runs on the calling thread. Labels are plain strings; what is null in a record is null here.
+//! The only file that names polars, and of it only arrays and the Parquet writer: data frames would triple the build. Records
+//! go straight into column builders; full row groups are written as they fill, so memory stays bounded. One thread. Labels
+//! are plain strings; what is null in a record is null here.
 
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
@@ -16,8 +16,7 @@ use polars_parquet::write::{
 
 use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
 
-// Snappy: 1 ms dearer than no compression for 4,449 requests and a third smaller, as LZ4 is; every Parquet reader knows it.
-// zstd saves another third for 7 ms.
+// Snappy takes 1 ms for 4,449 requests and saves a third, and every reader knows it; zstd saves another third for 7 ms.
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 65_536;

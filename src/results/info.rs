@@ -77,16 +77,16 @@ pub struct Budgets {
 pub struct SlotFacts {
     /// Decode workers.
     pub decode_workers: u32,
-    /// Most sessions a decode worker may hold, by the replayer's soft cap.
-    pub cap_max: u32,
-    /// The replayer knows the capacity, so the soft cap may be below `cap_max`.
-    pub capacity_known: bool,
+    /// Most sessions a decode worker may hold by the replayer's soft cap; null where the workers themselves admit.
+    pub cap_max: Option<u32>,
+    /// Tokens of a pool the soft cap divides by the size of the turn that asks; null while it is `cap_max` for all.
+    pub usable_tokens: Option<u64>,
+    /// Size of a turn for the soft cap: `full` or `incremental`.
+    pub footprint: String,
     /// `never`, `session-end` or `idle-lru`.
     pub slot_release: String,
     /// KV pool of one decode worker, tokens.
     pub kv_pool_tokens: u64,
-    /// Most sessions live at once at this time scale, by the trace; null when nobody computed it.
-    pub peak_live_sessions: Option<u64>,
 }
 
 /// How a time scale distorts think times.
@@ -111,8 +111,8 @@ impl RunState {
 }
 
 impl SlotFacts {
-    /// Sessions that can be kept at once, by the cap.
-    pub fn slots(&self) -> u64 {
-        u64::from(self.decode_workers) * u64::from(self.cap_max)
+    /// Sessions that can be kept at once, by the largest cap; `None` where no cap applies.
+    pub fn slots(&self) -> Option<u64> {
+        self.cap_max.map(|cap| u64::from(self.decode_workers) * u64::from(cap))
     }
 }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::outcomes::{ErrorGroup, Outcomes};
+use super::words::{count, plural};
 use super::{RunInfo, RunState};
 use crate::record::Outcome;
 
@@ -36,6 +37,10 @@ pub struct Integrity {
     pub retried_requests: u64,
     /// Beliefs of the replayer that a worker's word corrected.
     pub beliefs_corrected: u64,
+    /// Sessions of the run without a record.
+    pub sessions_without_records: u64,
+    /// Sessions with records that are not in the run.
+    pub unknown_sessions: u64,
     /// Everything found, one sentence each, worst first.
     pub notes: Vec<String>,
 }
@@ -64,6 +69,8 @@ pub(super) struct Evidence<'a> {
     pub route_mismatches: u64,
     pub retried_requests: u64,
     pub beliefs_corrected: u64,
+    /// Sessions of the run without a record, and sessions with records that are not in the run.
+    pub unmatched_sessions: (u64, u64),
 }
 
 impl Verdict {
@@ -90,7 +97,8 @@ pub(super) fn judge(evidence: &Evidence) -> Integrity {
     } else if bad_over {
         (Verdict::Withheld, Some(bad_words(outcomes)))
     } else if info.state != RunState::Completed {
-        let done = format!("{}: {} of {planned} requests done", info.state.as_str(), outcomes.served());
+        let done =
+            format!("{}: {} of {} requests done", info.state.as_str(), count(outcomes.served()), count(*planned));
         (Verdict::Partial, Some(done))
     } else {
         (Verdict::Valid, None)
@@ -108,6 +116,8 @@ pub(super) fn judge(evidence: &Evidence) -> Integrity {
         route_mismatches: evidence.route_mismatches,
         retried_requests: evidence.retried_requests,
         beliefs_corrected: evidence.beliefs_corrected,
+        sessions_without_records: evidence.unmatched_sessions.0,
+        unknown_sessions: evidence.unmatched_sessions.1,
         notes: notes(evidence, lag_over),
     }
 }
@@ -127,7 +137,7 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
     let mut notes = Vec::new();
     if let (true, Some(top)) = (outcomes.bad_share() > Some(info.budgets.max_bad_share), evidence.errors.first()) {
         let words = top.example.as_deref().map_or_else(String::new, |example| format!(": {example}"));
-        notes.push(format!("most common failure: {} ×{} ({}){words}", top.class, top.count, top.outcome));
+        notes.push(format!("most common failure: {} ×{} ({}){words}", top.class, count(top.count), top.outcome));
     }
     if let Some(lag) = lag_over {
         notes.push(format!("the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay"));
@@ -135,27 +145,31 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
     match info.state {
         RunState::Completed => {}
         RunState::Interrupted | RunState::Stopped => notes.push(format!(
-            "the run was {}: {} of {planned} requests ran to an end, {} cancelled, {} never sent",
+            "the run was {}: {} of {} requests ran to an end, {} cancelled, {} never sent",
             info.state.as_str(),
-            outcomes.served(),
-            outcomes.cancelled,
-            outcomes.skipped
+            count(outcomes.served()),
+            count(*planned),
+            count(outcomes.cancelled),
+            count(outcomes.skipped)
         )),
         RunState::Killed => notes.push(format!(
-            "the run was killed: {} of {planned} requests have a record, the rest is unaccounted for",
-            outcomes.total()
+            "the run was killed: {} of {} requests have a record, the rest is unaccounted for",
+            count(outcomes.total()),
+            count(*planned)
         )),
     }
     if info.rebuilt {
         notes.push("rebuilt from requests.jsonl: token gaps (ITL) are not in it".into());
     }
-    let mut count = |n: u64, text: &str| {
-        if n > 0 {
-            notes.push(format!("{n} {text}"));
-        }
-    };
-    count(evidence.route_mismatches, "requests were served by another worker than the intended one");
-    count(evidence.retried_requests, "requests were sent more than once");
-    count(evidence.beliefs_corrected, "beliefs about where sessions live were corrected by a worker's word");
+    let (silent, unknown) = evidence.unmatched_sessions;
+    let counted = [
+        (silent, "session", "of the run left no record"),
+        (unknown, "session", "with records unknown to the run: are its files of one run?"),
+        (evidence.route_mismatches, "request", "served by another worker than the intended one"),
+        (evidence.retried_requests, "request", "sent more than once"),
+        (evidence.beliefs_corrected, "belief", "about where sessions live corrected by a worker's word"),
+    ];
+    let found = counted.into_iter().filter(|(n, _, _)| *n > 0);
+    notes.extend(found.map(|(n, noun, text)| format!("{} {text}", plural(n, noun))));
     notes
 }

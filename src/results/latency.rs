@@ -41,9 +41,9 @@ pub enum Metric {
     PrefillQueue,
     /// Prefill.
     Prefill,
-    /// KV transfer.
+    /// Link time of the KV transfer.
     KvTransfer,
-    /// KV arrival to the first token.
+    /// Waits on D: for room, and from the KV's arrival to the first token.
     DecodeQueue,
 }
 

@@ -17,6 +17,7 @@ mod outcomes;
 mod percentiles;
 mod read;
 pub mod render;
+mod sentence;
 mod sessions;
 pub mod stats;
 mod summary;

@@ -38,7 +38,7 @@ pub struct ModeRow {
     pub p99_e2e_ms: Option<f64>,
     /// Mean E2E, ms.
     pub mean_e2e_ms: Option<f64>,
-    /// Mean KV transfer of those that had one, ms.
+    /// Mean link time of the KV transfer of those that had one, ms.
     pub mean_kv_transfer_ms: Option<f64>,
     /// Mean prompt tokens the server prefilled (prompt − cached), where it said so.
     pub mean_prefilled_tokens: Option<f64>,

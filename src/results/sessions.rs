@@ -64,7 +64,8 @@ pub struct SessionRow {
     pub append_rejections: Option<u32>,
     /// Moves to another D.
     pub migrations: Option<u32>,
-    /// Mean believed usage (0 to 1) of the chosen D when it asked.
+    /// Mean believed usage of the chosen D when it asked: tokens of resident sessions and of requests in flight over
+    /// capacity, above 1 when more is under way than fits.
     pub usage_when_asked: Option<f64>,
     /// Starved: its direct share is below 20 % while the run's is above 20 %.
     pub starved: bool,
@@ -87,6 +88,8 @@ struct Turn {
 pub(super) struct SessionTally {
     id: String,
     first_scheduled_ns: u64,
+    /// First send and last end; `None` while nothing was sent.
+    live_ns: Option<(u64, u64)>,
     turns: Vec<Turn>,
     e2e_ns: Vec<u64>,
     peak_input_tokens: u32,
@@ -100,6 +103,13 @@ pub(super) struct SessionTally {
 pub(super) struct SessionTallies {
     tallies: Vec<SessionTally>,
     by_id: HashMap<String, usize>,
+}
+
+impl SessionRow {
+    /// It asked for a slot on a D; where nobody counted the asks, it sent a second turn.
+    pub(super) fn asks_for_slot(&self) -> bool {
+        self.seed_asks.map_or(self.later_turns > 0, |asks| asks > 0)
+    }
 }
 
 impl SessionTallies {
@@ -131,6 +141,33 @@ impl SessionTallies {
         rows.sort_by_key(|row| row.arrival_rank);
         rows
     }
+
+    /// Most sessions at once between their first send and their last end, of those that asked for a slot.
+    pub(super) fn most_live(&self, rows: &[SessionRow]) -> u64 {
+        let asking = rows.iter().filter(|row| row.asks_for_slot());
+        let tallies = asking.filter_map(|row| self.by_id.get(&row.session_id)).map(|ix| &self.tallies[*ix]);
+        let mut edges: Vec<(u64, i64)> =
+            tallies.filter_map(|tally| tally.live_ns).flat_map(|(first, last)| [(first, 1), (last, -1)]).collect();
+        // A session that ends when another begins makes room for it.
+        edges.sort_unstable();
+        let live = edges.iter().scan(0, |live, (_, step)| {
+            *live += step;
+            Some(*live)
+        });
+        live.max().unwrap_or(0).unsigned_abs()
+    }
+
+    /// Sessions of the run without a record, and sessions with records that are not in the run.
+    pub(super) fn unmatched(&self, facts: &[SessionFacts], sessions: u64) -> (u64, u64) {
+        let recorded = self.tallies.len() as u64;
+        if facts.is_empty() {
+            let known = if sessions > 0 { sessions } else { recorded };
+            return (known.saturating_sub(recorded), recorded.saturating_sub(known));
+        }
+        let silent = facts.iter().filter(|facts| !self.by_id.contains_key(&facts.session_id)).count() as u64;
+        let matched = facts.len() as u64 - silent;
+        (silent, recorded.saturating_sub(matched))
+    }
 }
 
 /// Prompt and answer asked for.
@@ -143,6 +180,7 @@ impl SessionTally {
         SessionTally {
             id,
             first_scheduled_ns: u64::MAX,
+            live_ns: None,
             turns: Vec::new(),
             e2e_ns: Vec::new(),
             peak_input_tokens: 0,
@@ -155,6 +193,10 @@ impl SessionTally {
     fn add(&mut self, record: &RequestRecord) {
         self.first_scheduled_ns = self.first_scheduled_ns.min(record.scheduled_ns);
         self.peak_context_tokens = self.peak_context_tokens.max(context_tokens(record));
+        if let Some(sent_ns) = record.sent_ns {
+            let (first, last) = self.live_ns.unwrap_or((sent_ns, record.ended_ns));
+            self.live_ns = Some((first.min(sent_ns), last.max(record.ended_ns)));
+        }
         self.peak_input_tokens = self.peak_input_tokens.max(record.input_tokens);
         self.turns.push(Turn {
             turn_id: record.turn_id,

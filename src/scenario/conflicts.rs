@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::idle_fault::idle_faults;
 use super::model::Scenario;
 use crate::cluster::RouterPolicy;
-use crate::policies::PolicyName;
+use crate::policies::{HeaderMode, PolicyName};
 use crate::replay::{Mechanism, Schedule};
 
 /// How bad it is.
@@ -59,14 +59,6 @@ pub struct Conflict {
     pub text: String,
 }
 
-/// What a policy tells the PD router.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Header {
-    None,
-    RoutingKey,
-    Target,
-}
-
 /// What the decode leg will be, with `auto` resolved by the replayer's policy.
 fn decode_policy(scenario: &Scenario) -> RouterPolicy {
     match (scenario.cluster.router.decode_policy, scenario.policy.name) {
@@ -74,6 +66,15 @@ fn decode_policy(scenario: &Scenario) -> RouterPolicy {
         (RouterPolicy::Auto, PolicyName::Sticky) => RouterPolicy::Manual,
         (RouterPolicy::Auto, PolicyName::KvAware | PolicyName::CacheAware) => RouterPolicy::ConsistentHashing,
         (chosen @ (RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::ConsistentHashing), _) => chosen,
+    }
+}
+
+/// What a policy tells the PD router.
+pub(super) fn header_mode(policy: PolicyName) -> HeaderMode {
+    match policy {
+        PolicyName::Default => HeaderMode::None,
+        PolicyName::Sticky => HeaderMode::RoutingKey,
+        PolicyName::KvAware | PolicyName::CacheAware => HeaderMode::TargetWorker,
     }
 }
 
@@ -95,14 +96,6 @@ pub fn conflicts(scenario: &Scenario) -> Vec<Conflict> {
     found.extend(idle_faults(scenario));
     found.sort_by_key(|conflict| (conflict.severity, conflict.kind));
     found
-}
-
-fn header(policy: PolicyName) -> Header {
-    match policy {
-        PolicyName::Default => Header::None,
-        PolicyName::Sticky => Header::RoutingKey,
-        PolicyName::KvAware | PolicyName::CacheAware => Header::Target,
-    }
 }
 
 fn label(policy: RouterPolicy) -> &'static str {
@@ -186,21 +179,21 @@ fn decode_leg_pd(scenario: &Scenario) -> Vec<Conflict> {
             ),
         )
     };
-    let mut found = match (header(policy), router) {
-        (Header::None, RouterPolicy::RoundRobin | RouterPolicy::Auto)
-        | (Header::RoutingKey, RouterPolicy::Manual)
-        | (Header::Target, RouterPolicy::ConsistentHashing) => Vec::new(),
-        (Header::None, RouterPolicy::Manual | RouterPolicy::ConsistentHashing) => warn(
+    let mut found = match (header_mode(policy), router) {
+        (HeaderMode::None, RouterPolicy::RoundRobin | RouterPolicy::Auto)
+        | (HeaderMode::RoutingKey, RouterPolicy::Manual)
+        | (HeaderMode::TargetWorker, RouterPolicy::ConsistentHashing) => Vec::new(),
+        (HeaderMode::None, RouterPolicy::Manual | RouterPolicy::ConsistentHashing) => warn(
             ConflictKind::NoHeader,
             format!(
                 "policy default sends no header, but router {name} chooses by one and falls back to its own rule; set \
                  cluster.router.decode_policy = \"round_robin\" (or \"auto\")"
             ),
         ),
-        (Header::RoutingKey, RouterPolicy::RoundRobin | RouterPolicy::ConsistentHashing | RouterPolicy::Auto) => {
+        (HeaderMode::RoutingKey, RouterPolicy::RoundRobin | RouterPolicy::ConsistentHashing | RouterPolicy::Auto) => {
             ignored("the replayer's placement of x-smg-routing-key", "manual")
         }
-        (Header::Target, RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::Auto) => {
+        (HeaderMode::TargetWorker, RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::Auto) => {
             ignored("x-smg-target-worker", "consistent_hashing")
         }
     };
@@ -218,7 +211,7 @@ fn decode_leg_pd(scenario: &Scenario) -> Vec<Conflict> {
 fn prefill_leg(scenario: &Scenario) -> Vec<Conflict> {
     let (prefill, decode) = (scenario.cluster.prefill, scenario.cluster.decode);
     let hashing = scenario.cluster.router.prefill_policy == RouterPolicy::ConsistentHashing;
-    if !hashing || header(scenario.policy.name) != Header::Target {
+    if !hashing || header_mode(scenario.policy.name) != HeaderMode::TargetWorker {
         return Vec::new();
     }
     let remedy = "keep P on cluster.router.prefill_policy = \"round_robin\"";

@@ -144,6 +144,14 @@ pub struct ScenarioError {
     pub problems: Vec<Located>,
 }
 
+/// A scenario and a trace that do not fit together; one line each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct SetupError {
+    /// Never empty.
+    pub problems: Vec<Problem>,
+}
+
 impl ScenarioError {
     /// A single problem.
     pub(super) fn one(at: Origin, cause: Cause) -> ScenarioError {

@@ -3,7 +3,7 @@
 //! Owns the file format, its defaults and its refusals. Invariant: no value a run depends on lives outside a
 //! [`Scenario`]; unknown keys and illegal pairs are errors with a remedy.
 //! Reading order: `load` (the whole way from text), `layer` and `schema` (one source, checked), `sugar` (presets),
-//! `validate…`, `conflicts`, [`preflight`](mod@preflight).
+//! `validate…`, `conflicts`, `setup` (beside a trace, for a driver), [`preflight`](mod@preflight).
 
 mod conflicts;
 mod error;
@@ -13,6 +13,7 @@ mod load;
 mod model;
 pub mod preflight;
 mod schema;
+mod setup;
 mod shipped;
 mod sugar;
 mod validate;
@@ -21,11 +22,12 @@ mod validate_fault;
 mod validate_range;
 
 pub use conflicts::{Conflict, ConflictKind, Severity, conflicts, resolve_router};
-pub use error::{Cause, Located, Origin, Problem, ScenarioError};
+pub use error::{Cause, Located, Origin, Problem, ScenarioError, SetupError};
 pub use load::{Overlay, load, load_text};
 pub use model::{IntegrityConfig, Scenario, TraceConfig};
 pub use preflight::{Preflight, preflight};
 pub use schema::schema;
+pub use setup::Setup;
 pub use shipped::shipped_scenarios;
 pub use validate::validate;
 pub use validate_cost::check_span;

@@ -71,7 +71,7 @@ impl Default for Scenario {
     fn default() -> Self {
         Scenario {
             name: "default".into(),
-            description: String::new(),
+            description: "the built-in defaults: what holds where a scenario says nothing else".into(),
             seed: 42,
             trace: TraceConfig::default(),
             cluster: ClusterConfig::default(),

@@ -99,6 +99,11 @@ pub(super) fn seconds(key: &str, value: Option<f64>) -> Option<Problem> {
     Range::length(1.0, "seconds of the run").or_zero().refuse(key, value?)
 }
 
+/// A time scale, for [`super::sugar`].
+pub(super) fn time_scale(key: &str, value: f64) -> Option<Problem> {
+    SCALE.refuse(key, value)
+}
+
 /// The slow-down of one fault.
 pub(super) fn factor(key: &str, value: Option<f64>) -> Option<Problem> {
     Range::new(FACTOR.0, FACTOR.1, "above 1 is slower").refuse(key, value?)

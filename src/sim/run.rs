@@ -5,18 +5,16 @@ use std::ops::ControlFlow;
 
 use thiserror::Error;
 
-use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
-use crate::cluster::{Cluster, Fault, FaultConfig, FaultKind, Notice, RouterPolicy};
+use crate::base::Time;
+use crate::cluster::{Cluster, Notice};
 use crate::engine::Cx;
-use crate::policies::{HeaderMode, PolicyName};
 use crate::record::{LedgerEvent, LedgerKind, RunFacts};
-use crate::replay::{Mechanism, Replayer, ReplayerConfig};
-use crate::scenario::{Scenario, fault_label, resolve_router};
+use crate::replay::Replayer;
+use crate::scenario::{Scenario, Setup, SetupError, fault_label};
+use crate::sim::guard::Guard;
 use crate::sim::{Observer, Progress, RunEnd, RunStatus};
 use crate::trace::{Trace, ideal_hits};
 
-/// Rounds at one time of the run after which it counts as stuck. A real round moves at least one request on.
-const ROUNDS_AT_ONE_TIME_MAX: u64 = 10_000_000;
 /// Latest time a run may reach: about 317 years. Later the clock of 64-bit nanoseconds is near its end.
 const HORIZON: Time = Time(10_000_000_000 * 1_000_000_000);
 /// Wakes between two looks at the observer.
@@ -28,14 +26,9 @@ pub enum SimError {
     /// The observer could not take something.
     #[error(transparent)]
     Observer(#[from] io::Error),
-    /// A fault of the scenario does not resolve.
-    #[error("fault {number}: {cause}")]
-    Fault {
-        /// Its place in the scenario, from 1.
-        number: usize,
-        /// What is wrong with it.
-        cause: String,
-    },
+    /// Scenario and trace do not fit together; nothing was run.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// No wake is planned although requests are left. A bug of pdreplay, or a stream that hangs while all limits are off.
     #[error(
         "the run stands still at {at}: {left} of {planned} requests have not ended, {in_flight} of them are in flight; \
@@ -63,34 +56,37 @@ pub enum SimError {
         left: u64,
     },
     /// Messages go back and forth without time moving on: a bug.
-    #[error("the run spins at {at}: {rounds} rounds without time moving on; report this as a bug")]
+    #[error("the run spins at {at}: {steps} steps without time moving on; report this as a bug")]
     Spins {
         /// Time of the run.
         at: Time,
-        /// Rounds seen.
-        rounds: u64,
+        /// Messages and wakes seen.
+        steps: u64,
     },
 }
 
-/// Replays `trace` on the scenario's emulated cluster in virtual time. The same arguments give the same records.
+/// [`Setup::new`] and [`drive`] in one: replays `trace` on the scenario's emulated cluster in virtual time.
 pub fn run(trace: &Trace, scenario: &Scenario, run_id: &str, observer: &mut dyn Observer) -> Result<RunEnd, SimError> {
-    let mut scenario = scenario.clone();
-    resolve_router(&mut scenario);
-    let faults = resolve_faults(trace, &scenario.fault)?;
+    drive(trace, Setup::new(scenario, trace, run_id)?, observer)
+}
+
+/// Replays `trace` in virtual time on the machines of `setup`. The same arguments give the same records.
+pub fn drive(trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, SimError> {
     let ideal_hits = ideal_hits(trace);
     let session_ids: Vec<&str> = trace.sessions.iter().map(|session| session.id.as_str()).collect();
     let mut driver = Driver {
         trace,
         session_ids: &session_ids,
-        replayer: Replayer::new(trace, replayer_config(&scenario, run_id), &ideal_hits),
-        cluster: Cluster::new(&scenario.cluster, &scenario.engine, trace.meta.block_size, faults),
+        replayer: Replayer::new(trace, setup.replayer, &ideal_hits),
+        cluster: Cluster::new(&setup.cluster, &setup.engine, trace.meta.block_size, setup.faults),
+        guard: Guard::new(trace, setup.engine.chunk_tokens),
         observer,
         now: Time::ZERO,
         ended: Time::ZERO,
         wakes: 0,
     };
     driver.exchange()?;
-    let broken_off = driver.drive()?;
+    let broken_off = driver.wake_until_done()?;
     let facts = driver.facts();
     assert_eq!(driver.replayer.ended(), facts.planned, "every planned request has one record");
     let status = match (broken_off, driver.replayer.is_stopped()) {
@@ -106,6 +102,7 @@ struct Driver<'a> {
     session_ids: &'a [&'a str],
     replayer: Replayer<'a>,
     cluster: Cluster,
+    guard: Guard,
     observer: &'a mut dyn Observer,
     now: Time,
     ended: Time,
@@ -114,8 +111,7 @@ struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     /// Runs to the end; true when the observer broke it off.
-    fn drive(&mut self) -> Result<bool, SimError> {
-        let mut at_this_time = 0;
+    fn wake_until_done(&mut self) -> Result<bool, SimError> {
         while !self.replayer.is_done() {
             let replayer = self.replayer.poll_timeout().map(|(at, _)| at);
             let cluster = self.cluster.poll_timeout();
@@ -127,11 +123,8 @@ impl<'a> Driver<'a> {
                 return Err(SimError::Endless { at: self.now, left: self.replayer.planned() - self.replayer.ended() });
             }
             assert!(next >= self.now, "time runs forward: {next} after {}", self.now);
-            at_this_time = if next > self.now { 0 } else { at_this_time + 1 };
-            if at_this_time > ROUNDS_AT_ONE_TIME_MAX {
-                return Err(SimError::Spins { at: self.now, rounds: at_this_time });
-            }
             self.now = next;
+            self.guard.step(next)?;
             if cluster == Some(next) {
                 self.cluster.handle_timeout(self.cx());
             }
@@ -162,6 +155,7 @@ impl<'a> Driver<'a> {
             } else {
                 break;
             }
+            self.guard.step(self.now)?;
         }
         while let Some(notice) = self.cluster.poll_notice() {
             self.observer.ledger(&ledger_line(self.now, notice, self.session_ids))?;
@@ -210,56 +204,6 @@ impl<'a> Driver<'a> {
             beliefs_corrected: replay.beliefs_corrected,
         }
     }
-}
-
-/// What the replayer is told of the scenario.
-fn replayer_config(scenario: &Scenario, run_id: &str) -> ReplayerConfig {
-    let (role, count) = match scenario.replay.mechanism {
-        Mechanism::Dp => (Role::Colocated, scenario.cluster.colocated),
-        Mechanism::Pd | Mechanism::Kvc => (Role::Decode, scenario.cluster.decode),
-    };
-    let joins_later = |worker: &WorkerId| {
-        let joins = |fault: &FaultConfig| fault.kind == FaultKind::Join && fault.worker == Some(worker.to_string());
-        scenario.fault.iter().any(joins)
-    };
-    let header_mode = match scenario.policy.name {
-        PolicyName::Default => HeaderMode::None,
-        PolicyName::Sticky => HeaderMode::RoutingKey,
-        PolicyName::KvAware | PolicyName::CacheAware => HeaderMode::TargetWorker,
-    };
-    ReplayerConfig {
-        run_id: run_id.to_owned(),
-        seed: scenario.seed,
-        replay: scenario.replay.clone(),
-        policy: scenario.policy.clone(),
-        admission: scenario.admission.clone(),
-        workers: (0..count).map(|index| WorkerId::new(role, index)).filter(|worker| !joins_later(worker)).collect(),
-        kv_pool_tokens: scenario.engine.kv_pool_tokens,
-        session_idle_timeout: Dur::from_secs_f64(scenario.engine.session_idle_timeout_s)
-            .filter(|idle| *idle > Dur::ZERO),
-        header_mode,
-        router_round_robin: scenario.cluster.router.decode_policy == RouterPolicy::RoundRobin,
-    }
-}
-
-/// Finds the sessions and requests that faults name.
-fn resolve_faults(trace: &Trace, faults: &[FaultConfig]) -> Result<Vec<Fault>, SimError> {
-    let resolve = |(at, config): (usize, &FaultConfig)| {
-        let wrong = |cause: String| SimError::Fault { number: at + 1, cause };
-        let session = config.session.as_ref().map(|id| {
-            let found = trace.sessions.iter().position(|session| session.id == *id);
-            found.map(|ix| SessionIx(ix as u32)).ok_or_else(|| wrong(format!("the trace has no session `{id}`")))
-        });
-        let session = session.transpose()?;
-        let request = session.zip(config.turn).map(|(session, turn)| {
-            let first = trace.sessions[session.ix()].turns.start;
-            let found = trace.turns_of(session).iter().position(|row| row.turn_id == turn);
-            let missing = || wrong(format!("session `{}` has no turn {turn}", trace.sessions[session.ix()].id));
-            found.map(|nth| RequestIx(first + nth as u32)).ok_or_else(missing)
-        });
-        Fault::new(config, session, request.transpose()?).map_err(wrong)
-    };
-    faults.iter().enumerate().map(resolve).collect()
 }
 
 fn ledger_line(now: Time, notice: Notice, session_ids: &[&str]) -> LedgerEvent {

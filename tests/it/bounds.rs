@@ -79,7 +79,7 @@ fn values_beyond_their_bounds_have_a_sentence() {
             "`replay.request_timeout_s` is 1e-12; write 0, or a number from 1e-9 to 1e9; 0 is no limit",
         ),
         (vec!["replay.max_gap_s=1e10"], "`replay.max_gap_s` is 1e10"),
-        (vec!["replay.time_scale=1e-308"], "`replay.arrival_scale` is 1e-308; write a number from 1e-6 to 1e9, or inf"),
+        (vec!["replay.time_scale=1e-308"], "`replay.time_scale` is 1e-308; write a number from 1e-6 to 1e9, or inf"),
         (vec!["replay.service_tokens_per_s=1e-300"], "`replay.service_tokens_per_s` is 1e-300"),
         (
             vec![&format!("{FAULT}factor=1e12}}]")],

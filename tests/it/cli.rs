@@ -1,8 +1,8 @@
-//! The program as its users meet it: exit codes, streams, run folders, signals, full disks, no terminal.
+//! The program as its users meet it: exit codes, streams, run folders, full disks, no terminal.
 
 use std::fs;
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -23,34 +23,11 @@ pub fn with_trace() -> Scratch {
     scratch
 }
 
-fn replay(scratch: &Scratch, more: &[&str]) -> Ran {
+pub fn replay(scratch: &Scratch, more: &[&str]) -> Ran {
     scratch.run(&[&["replay", "trace.jsonl"], more].concat())
 }
 
-/// A run long enough to be interrupted: it ends by itself only after many seconds.
-fn long_run(scratch: &Scratch, more: &[&str]) -> Child {
-    let trace = scratch.join("long.jsonl");
-    if !trace.exists() {
-        let made = ["trace", "generate", "--sessions", "600", "-o", "long.jsonl", "-q"];
-        scratch.run(&made).code(0);
-    }
-    let args = [&["replay", "long.jsonl", "--name", "long"], more].concat();
-    let child = scratch.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let began = Instant::now();
-    let records = scratch.join("outputs/long/requests.jsonl");
-    while fs::metadata(&records).map_or(0, |found| found.len()) == 0 {
-        assert!(began.elapsed() < Duration::from_secs(120), "no record was written");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child
-}
-
-fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-}
-
-fn records(scratch: &Scratch, folder: &str) -> Vec<Value> {
+pub fn records(scratch: &Scratch, folder: &str) -> Vec<Value> {
     let text = scratch.read(&format!("{folder}/requests.jsonl"));
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
@@ -107,24 +84,6 @@ fn the_same_run_twice_gives_the_same_bytes() {
 }
 
 #[test]
-fn replicas_give_the_same_bytes_on_one_thread_and_on_many() {
-    let scratch = with_trace();
-    let one = replay(&scratch, &["--replicas", "3", "--jobs", "1", "--name", "one", "--json"]).code(0);
-    let many = replay(&scratch, &["--replicas", "3", "--jobs", "3", "--name", "many", "--json"]).code(0);
-    assert_eq!(one.stdout, many.stdout);
-    for file in ["r01/requests.jsonl", "r02/summary.json", "r03/requests.jsonl"] {
-        assert!(
-            scratch.read(&format!("outputs/one/{file}")) == scratch.read(&format!("outputs/many/{file}")),
-            "{file}"
-        );
-    }
-    assert_ne!(scratch.read("outputs/one/r01/requests.jsonl"), scratch.read("outputs/one/r02/requests.jsonl"));
-    let bands: Value = serde_json::from_str(&one.stdout).unwrap();
-    assert_eq!((bands["replicas"][2]["seed"].as_u64(), bands["bands"][0]["n"].as_u64()), (Some(44), Some(3)));
-    assert!(scratch.run(&["report", "outputs/one"]).code(0).stdout.contains("p99_e2e_ms"));
-}
-
-#[test]
 fn bad_usage_and_bad_input_leave_no_folder() {
     let scratch = with_trace();
     scratch.write(
@@ -137,12 +96,43 @@ fn bad_usage_and_bad_input_leave_no_folder() {
     scratch.run(&["replay", "missing.jsonl"]).refused(&["missing.jsonl"]);
     scratch.run(&["replay", "."]).refused(&["."]);
     replay(&scratch, &["--set", "admission.cap_maxx=3"]).refused(&["cap_maxx", "cap_max"]);
-    replay(&scratch, &["--time-scale", "0"]).refused(&["time-scale"]);
+    let zero = replay(&scratch, &["--time-scale", "0"]).refused(&["error: --time-scale 0: `replay.time_scale` is 0;"]);
+    assert_eq!(zero.stderr.lines().count(), 1, "{}", zero.stderr);
     replay(&scratch, &["--time-scale", "fast"]).refused(&["fast"]);
     replay(&scratch, &["-s", "v3-1p7dd"]).refused(&["v3-1p7d"]);
     replay(&scratch, &["--polcy", "sticky"]).refused(&["--polcy", "--policy"]);
     replay(&scratch, &["--name", "../x"]).refused(&["../x"]);
     assert!(!scratch.join("outputs").exists());
+}
+
+#[test]
+fn each_problem_is_a_line_that_says_error() {
+    let scratch = with_trace();
+    scratch.write("bad.toml", "[admission]\ncap_max = 0\nopen_attempts = 0\n");
+    let refused = replay(&scratch, &["-s", "bad.toml"]).refused(&["bad.toml:2:1: ", "bad.toml:3:1: "]);
+    assert!(refused.stderr.lines().all(|line| line.starts_with("error: ")), "{}", refused.stderr);
+}
+
+#[test]
+fn a_fault_is_looked_up_in_the_trace_before_an_earlier_run_is_replaced() {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "one"]).code(0);
+    let before = scratch.read("outputs/one/requests.jsonl");
+    for (fault, words) in [
+        ("{kind=\"hang\", session=\"zzz\"}", ["fault[0].session", "no such session"]),
+        ("{kind=\"hang\", session=\"a\", turn=9}", ["fault[0].turn", "turn from 1 to 2"]),
+    ] {
+        let faulty = format!("fault=[{fault}]");
+        replay(&scratch, &["--name", "one", "--overwrite", "--set", &faulty]).refused(&words);
+        replay(&scratch, &["--name", "two", "--replicas", "2", "--set", &faulty]).refused(&words);
+        scratch.run(&["preflight", "trace.jsonl", "--set", &faulty]).refused(&words);
+    }
+    assert_eq!(scratch.read("outputs/one/requests.jsonl"), before);
+    assert!(!scratch.join("outputs/two").exists());
+    let struck =
+        ["--name", "one", "--overwrite", "--set", "fault=[{kind=\"error-response\", status=500, session=\"a\"}]"];
+    replay(&scratch, &struck).code(1);
+    assert_eq!(records(&scratch, "outputs/one").iter().filter(|record| record["outcome"] == "error").count(), 2);
 }
 
 #[test]
@@ -211,43 +201,6 @@ fn default_names_never_collide() {
     let scratch = with_trace();
     (0..3).for_each(|_| drop(replay(&scratch, &["-q"]).code(0)));
     assert_eq!(fs::read_dir(scratch.join("outputs")).unwrap().count(), 3);
-}
-
-#[test]
-fn an_interrupted_run_keeps_its_results() {
-    for (name, code) in [("INT", 130), ("TERM", 143)] {
-        let scratch = Scratch::new();
-        let child = long_run(&scratch, &[]);
-        signal(&child, name);
-        let began = Instant::now();
-        let ran = Ran::of(child.wait_with_output().unwrap()).code(code);
-        assert!(began.elapsed() < Duration::from_secs(30), "took {:?}", began.elapsed());
-        assert!(ran.stdout.contains("interrupted"), "{}", ran.stdout);
-        let summary = scratch.json("outputs/long/summary.json");
-        assert_eq!(summary["integrity"]["state"], "interrupted");
-        assert_eq!(scratch.json("outputs/long/run.json")["state"], "interrupted");
-        let records = records(&scratch, "outputs/long");
-        assert_eq!(summary["integrity"]["planned"].as_u64(), Some(records.len() as u64));
-        assert!(records.iter().any(|record| record["outcome"] == "ok"));
-        assert!(records.iter().any(|record| record["outcome"] == "skipped"));
-    }
-}
-
-#[test]
-fn a_killed_run_can_be_reported() {
-    let scratch = Scratch::new();
-    let mut child = long_run(&scratch, &["-q"]);
-    let under_way = scratch.run(&["report", "outputs/long"]).code(0);
-    assert!(under_way.stderr.contains("still under way"), "{}", under_way.stderr);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(!scratch.join("outputs/long/summary.json").exists());
-    let file = scratch.join("outputs/long/requests.jsonl");
-    let text = fs::read(&file).unwrap();
-    fs::write(&file, &text[..text.len() - 20]).unwrap();
-    let report = scratch.run(&["report", "outputs/long/requests.jsonl"]).code(0);
-    assert!(report.stderr.contains("was killed") && report.stderr.contains("cut off"), "{}", report.stderr);
-    assert!(report.stdout.contains("outcome"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The one integration test binary: a file a feature, run against the real `pdreplay` binary or the library.
 //!
-//! One binary because each further one would link everything again. Tests that need the shared inputs beside the
-//! repository say so in a plain line when they are missing, and pass.
+//! One binary because each further one would link everything again. Small inputs are in tests/data. The few tests on
+//! large recorded traces, which stand beside the repository, say so in a plain line when those are missing, and pass.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,6 +14,8 @@
 mod bounds;
 mod cli;
 mod docs;
+mod interrupts;
+mod replicas;
 mod results;
 mod run;
 mod scenario;

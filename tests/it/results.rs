@@ -2,9 +2,10 @@
 //!
 //! The case records name their fields in their own way; [`adapt`] turns a line into a request record.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says when it skips")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod cases;
+mod causes;
 mod reading;
 mod schema;
 mod story;
@@ -130,14 +131,9 @@ pub fn json(summary: &RunSummary) -> Value {
     serde_json::from_str(&summary.to_json()).unwrap()
 }
 
-/// A case folder, or `None` (said so) when the cases are not there.
+/// A case folder.
 pub fn case(folder: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/cases")).join(folder);
-    if path.is_dir() {
-        return Some(path);
-    }
-    println!("skipped: {folder} is not beside the repository");
-    None
+    Some(crate::run::case_path(folder))
 }
 
 /// Records of a case file.

@@ -94,6 +94,13 @@ impl Ran {
     }
 }
 
+/// An input of a bug case, such as `01-bom-first-line/trace.jsonl`.
+pub fn case_path(path: &str) -> PathBuf {
+    let found = root().join("tests/data/cases").join(path);
+    assert!(found.exists(), "{} is missing", found.display());
+    found
+}
+
 /// The repository's root.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -17,7 +17,6 @@ mod timing;
 
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 
 use pdreplay::protocol::TokenRun;
 use pdreplay::record::{LedgerEvent, LedgerKind, ModeReason, Outcome, RequestRecord};
@@ -56,14 +55,9 @@ pub fn trace_with(jsonl: &str, options: &ReadOptions) -> Trace {
     read_bytes("test.jsonl", jsonl.as_bytes(), options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The text of a case's file, or `None` (said so) when the cases are not there.
-pub fn case(path: &str) -> Option<String> {
-    let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/cases")).join(path);
-    let text = std::fs::read_to_string(file).ok();
-    if text.is_none() {
-        println!("skipped: case {path} is not beside the repository");
-    }
-    text
+/// The text of a case's file.
+pub fn case(path: &str) -> String {
+    std::fs::read_to_string(crate::run::case_path(path)).unwrap()
 }
 
 /// A scenario of these texts, one below the other.

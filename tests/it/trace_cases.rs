@@ -1,11 +1,13 @@
 //! Areas A and B of the bug cases: what a trace file may look like, and what it means.
 //!
-//! Reads the case folders and the real traces of `../shared` when they are there, and says so when they are not.
+//! Reads the case inputs of tests/data, and the real traces of `../shared` when they are there; says so when they are not.
 
 use std::path::PathBuf;
 
 use pdreplay::base::SessionIx;
 use pdreplay::trace::{ReadOptions, TimeUnit, Trace, TraceError, TraceStats, ideal_hits, read_path, write_native};
+
+use crate::run::case_path;
 
 #[allow(clippy::print_stdout, reason = "a skipped test says so")]
 fn shared(path: &str) -> Option<PathBuf> {
@@ -18,7 +20,7 @@ fn shared(path: &str) -> Option<PathBuf> {
 }
 
 fn case(path: &str, options: &ReadOptions) -> Option<Result<Trace, TraceError>> {
-    shared("cases").and_then(|_| shared(&format!("cases/{path}"))).map(|path| read_path(&path, options))
+    Some(read_path(&case_path(path), options))
 }
 
 fn good(path: &str) -> Option<Trace> {

@@ -171,7 +171,7 @@ impl RunManifest {
     /// The run could not go on.
     pub fn fail(&mut self, failure: &Failure) {
         self.state = ManifestState::Failed;
-        self.failure = Some(failure.message.clone());
+        self.failure = Some(failure.to_string());
         self.exit_code = Some(failure.exit as u8);
     }
 

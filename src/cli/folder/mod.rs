@@ -106,7 +106,8 @@ pub fn path_safe(name: &str) -> String {
     name.chars().map(keep).collect()
 }
 
-fn replica_name(number: u32) -> String {
+/// Folder name of replica `number`, from 1.
+pub fn replica_name(number: u32) -> String {
     format!("r{number:02}")
 }
 

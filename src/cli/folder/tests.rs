@@ -44,7 +44,7 @@ fn a_given_name_that_is_taken_is_refused_with_the_ways_out() {
     scratch.write("a/run.json", OURS);
     let refused = scratch.claim(Some("a"), false).unwrap_err();
     assert_eq!(refused.exit, crate::cli::exit::Exit::Usage);
-    assert!(refused.message.ends_with("a exists") && refused.hints.iter().any(|hint| hint.contains("--overwrite")));
+    assert!(refused.to_string().ends_with("a exists") && refused.hints.iter().any(|hint| hint.contains("--overwrite")));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn overwrite_stops_at_a_foreign_file_and_removes_nothing() {
         scratch.write("a/requests.jsonl", "{}");
         scratch.write(&format!("a/{foreign}"), "mine");
         let refused = scratch.claim(Some("a"), true).unwrap_err();
-        assert!(refused.message.contains("not written by pdreplay"), "{foreign}: {refused}");
+        assert!(refused.to_string().contains("not written by pdreplay"), "{foreign}: {refused}");
         assert!(scratch.0.join("a/requests.jsonl").exists() && scratch.0.join("a").join(foreign).exists());
     }
 }
@@ -75,7 +75,7 @@ fn overwrite_wants_the_mark_of_a_run() {
     let scratch = Scratch::new("mark");
     scratch.write("a/summary.json", r#"{"cap":2,"complete":true}"#);
     let refused = scratch.claim(Some("a"), true).unwrap_err();
-    assert!(refused.message.contains("no run of pdreplay"), "{refused}");
+    assert!(refused.to_string().contains("no run of pdreplay"), "{refused}");
     assert!(scratch.0.join("a/summary.json").exists());
 }
 
@@ -84,7 +84,7 @@ fn a_folder_in_use_is_refused_also_with_overwrite() {
     let scratch = Scratch::new("locked");
     let held = scratch.claim(Some("a"), false).unwrap();
     let refused = scratch.claim(Some("a"), true).unwrap_err();
-    assert!(refused.message.contains("another pdreplay"), "{refused}");
+    assert!(refused.to_string().contains("another pdreplay"), "{refused}");
     drop(held);
     assert!(scratch.claim(Some("a"), true).is_ok());
 }

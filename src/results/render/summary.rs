@@ -207,7 +207,7 @@ fn sessions(fairness: &Fairness, page: &mut Page) {
     let figures = [
         fairness.direct_share.map(|share| format!("run {}", percent(share))),
         Some(shape.into()),
-        figure("bimodality", fairness.bimodality),
+        figure("bimodality", fairness.bimodality.filter(|_| fairness.two_peaked)),
         figure("mean E2E over sessions: Gini", fairness.gini_mean_e2e),
         figure("Jain", fairness.jain_mean_e2e),
     ];
@@ -227,9 +227,17 @@ fn starved(starved: &Starved) -> String {
         (None, _) => String::new(),
     };
     parts.extend(reason);
-    parts.push(format!("arrival rank ≥ {}", starved.first_rank));
+    let rank = starved.arrival_rank;
+    parts.extend(match (rank.starved, rank.others) {
+        // The lowest rank says something only where none of the early sessions starves.
+        (Some(_), Some(b)) if f64::from(starved.first_rank) > b => {
+            Some(format!("arrival rank ≥ {}", starved.first_rank))
+        }
+        (Some(a), Some(b)) => Some(format!("mean arrival rank {a:.0} vs {b:.0}")),
+        (_, _) => None,
+    });
     if let (Some(a), Some(b)) = (usage.starved, usage.others) {
-        parts.push(format!("D usage when asked {:.0} % vs {:.0} %", a * 100.0, b * 100.0));
+        parts.push(format!("believed use of D when asked {:.0} % vs {:.0} %", a * 100.0, b * 100.0));
     }
     match starved.slot_never_held {
         Some(n) if n == starved.count => parts.push("slot never held".into()),
@@ -249,7 +257,8 @@ fn workers(summary: &RunSummary, page: &mut Page) {
         let least = rows.iter().map(|row| row.requests).min()?;
         let most = rows.iter().map(|row| row.requests).max()?;
         let skew = match (spread.spread, spread.max_over_mean) {
-            (Some(share), Some(ratio)) if most > least => {
+            // One request more or less cannot be spread any better.
+            (Some(share), Some(ratio)) if most > least + 1 && share >= 0.005 => {
                 format!(" (± {:.0} %), largest/mean {ratio:.2}", share * 100.0)
             }
             (_, _) => String::new(),
@@ -261,10 +270,12 @@ fn workers(summary: &RunSummary, page: &mut Page) {
         let usage =
             usage(|a| a.usage_peak).map_or_else(String::new, |peak| format!(" · peak usage {:.0} %", peak * 100.0));
         let range = if least == most { count(least) } else { format!("{}–{}", count(least), count(most)) };
+        let noun = if (least, most) == (1, 1) { "request" } else { "requests" };
         let each = if rows.len() > 1 { " each" } else { "" };
-        let hot: Vec<&str> = rows.iter().filter(|row| row.hot).map(|row| row.worker.as_str()).collect();
+        let hot: Vec<&str> =
+            rows.iter().filter(|row| row.hot && most > least + 1).map(|row| row.worker.as_str()).collect();
         let hot = if hot.is_empty() { String::new() } else { format!(" · above 1.5 × mean: {}", hot.join(" ")) };
-        Some(format!("{} {}: {range} requests{each}{skew}{usage}{hot}", spread.workers, spread.role))
+        Some(format!("{} {}: {range} {noun}{each}{skew}{usage}{hot}", spread.workers, spread.role))
     };
     page.section("workers", summary.spread.iter().filter_map(line));
 }

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::service::Service;
-use self::sketch::{Sketch, sketch};
+use self::sketch::{Sketch, asks_for_slot, sketch};
 use super::conflicts::{Conflict, Severity, conflicts};
 use super::model::Scenario;
 use crate::admission::{AdmissionBy, Footprint, SlotRelease};
@@ -61,7 +61,7 @@ pub struct Slots {
     pub cap: u64,
     /// Their product.
     pub total: u64,
-    /// Sessions that will want one: those with a second turn.
+    /// Sessions that will want one: those with a second turn, or all when the first turn is already a seed.
     pub wanted: u32,
     /// When they are given back.
     pub release: SlotRelease,
@@ -91,7 +91,7 @@ pub struct Capacity {
 pub struct DirectShare {
     /// The smaller of the two below.
     pub predicted: f64,
-    /// If only slots were short: a session's third and later turns that can be appended, for sessions with a slot.
+    /// If only slots were short: turns after a session's seed that can be appended, while it has a slot.
     pub by_slots: f64,
     /// If only KV room were short: appendable turns times the share of live sessions that fit into the pools.
     pub by_capacity: f64,
@@ -151,7 +151,8 @@ pub fn preflight(scenario: &Scenario, trace: &Trace) -> Preflight {
             workers,
             cap,
             total: u64::from(workers) * cap,
-            wanted: trace.sessions.iter().filter(|session| session.turns.len() > 1).count() as u32,
+            wanted: trace.sessions.iter().filter(|session| asks_for_slot(&scenario.replay, session.turns.len())).count()
+                as u32,
             release: scenario.admission.slot_release,
             starved: sketch.starved,
         }),

@@ -39,6 +39,9 @@ pub(super) fn time_scale(replay: &ReplayConfig, span_s: f64) -> String {
     if arrival.is_infinite() {
         return format!("time-scale inf: {span_s:.0} s → as fast as causality allows");
     }
+    if arrival == 1.0 {
+        return format!("time-scale 1: {span_s:.0} s");
+    }
     format!("time-scale {arrival}: {span_s:.0} s → {:.0} s", span_s / arrival)
 }
 

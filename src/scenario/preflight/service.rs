@@ -4,6 +4,7 @@
 
 use super::super::model::Scenario;
 use super::context;
+use super::sketch::seeded_by;
 use crate::engine::{EngineConfig, Timing};
 use crate::replay::Mechanism;
 use crate::trace::TurnTrace;
@@ -61,8 +62,8 @@ impl<'a> Service<'a> {
         let way = match self.scenario.replay.mechanism {
             Mechanism::Dp => Way::Colocated,
             Mechanism::Pd => Way::Plain,
-            // The second turn seeds the session; direct turns follow.
-            Mechanism::Kvc if k >= 2 && self.appendable(turns, k) => Way::Direct,
+            // One turn seeds the session; direct turns follow.
+            Mechanism::Kvc if k > seeded_by(&self.scenario.replay) && self.appendable(turns, k) => Way::Direct,
             Mechanism::Kvc => Way::Plain,
         };
         let parts = self.parts(turns, k, way, 1);

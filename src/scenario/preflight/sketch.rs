@@ -1,16 +1,16 @@
 //! A coarse replay: prefill workers as first-come first-served servers, slots, and nothing else.
 //!
 //! It exists because live time depends on queueing for P and slots depend on live time. No KV room, no eviction,
-//! no retraction, an even decode batch: the result is an estimate and is called one.
+//! no retraction, an even decode batch, slots of all D in one heap: the result is an estimate and is called one.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use super::super::model::Scenario;
 use super::service::{Service, Way};
 use crate::admission::SlotRelease;
 use crate::base::{Dur, SessionIx};
-use crate::replay::{Mechanism, ReplayConfig, Schedule};
+use crate::replay::{FirstTurn, Mechanism, ReplayConfig, Schedule};
 use crate::trace::{Trace, TurnTrace};
 
 /// What the coarse replay found.
@@ -22,7 +22,7 @@ pub(super) struct Sketch {
     pub(super) direct_turns: u32,
     /// Turns that would have gone direct with a slot for everyone.
     pub(super) appendable_turns: u32,
-    /// Sessions with a second turn that never held a slot.
+    /// Sessions that asked for a slot and never held one.
     pub(super) starved: u32,
     /// Prefill seconds asked for over prefill seconds between the first and the last planned send.
     pub(super) prefill_load: Option<f64>,
@@ -39,6 +39,10 @@ struct State<'a> {
     releases: BinaryHeap<Reverse<u64>>,
     slots_free: u64,
     holds: Vec<bool>,
+    held_once: Vec<bool>,
+    /// Sessions with a slot and turns to come, by the end of their last turn, ns: idle ones come first.
+    holders: BTreeSet<(u64, usize)>,
+    last_end: Vec<u64>,
     direct_turns: u32,
     prefill_s: f64,
 }
@@ -55,6 +59,9 @@ pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slot
         releases: BinaryHeap::new(),
         slots_free: slots.unwrap_or(u64::MAX),
         holds: vec![false; sessions],
+        held_once: vec![false; sessions],
+        holders: BTreeSet::new(),
+        last_end: vec![0; sessions],
         direct_turns: 0,
         prefill_s: 0.0,
     };
@@ -77,6 +84,7 @@ pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slot
         } else {
             edges.push((end, -1));
             edges.push((starts[ix], 1));
+            state.holders.remove(&(end, ix));
             if state.holds[ix] && scenario.admission.slot_release != SlotRelease::Never {
                 state.releases.push(Reverse(end));
             }
@@ -86,8 +94,10 @@ pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slot
     Sketch {
         peak_live: peak(edges),
         direct_turns: state.direct_turns,
-        appendable_turns: appendable(trace, service),
-        starved: (0..sessions).filter(|ix| !state.holds[*ix] && trace.sessions[*ix].turns.len() > 1).count() as u32,
+        appendable_turns: appendable(scenario, trace, service),
+        starved: (0..sessions)
+            .filter(|ix| !state.held_once[*ix] && asks_for_slot(&scenario.replay, trace.sessions[*ix].turns.len()))
+            .count() as u32,
         prefill_load: (span_s > 0.0).then(|| state.prefill_s / span_s),
     }
 }
@@ -102,7 +112,7 @@ impl State<'_> {
             self.releases.pop();
             self.slots_free += 1;
         }
-        let way = self.way(ix, turns, k);
+        let way = self.way(now, ix, turns, k);
         let decoders = match self.scenario.replay.mechanism {
             Mechanism::Dp => self.scenario.cluster.colocated,
             Mechanism::Pd | Mechanism::Kvc => self.scenario.cluster.decode,
@@ -124,30 +134,57 @@ impl State<'_> {
         };
         let end = prefilled.saturating_add(ns(parts.rest));
         self.in_flight.push(Reverse(end));
+        self.last_end[ix] = end;
+        if self.holds[ix] {
+            self.holders.insert((end, ix));
+        }
         end
     }
 
-    fn way(&mut self, ix: usize, turns: &[TurnTrace], k: usize) -> Way {
+    fn way(&mut self, now: u64, ix: usize, turns: &[TurnTrace], k: usize) -> Way {
         match self.scenario.replay.mechanism {
             Mechanism::Dp => Way::Colocated,
             Mechanism::Pd => Way::Plain,
-            Mechanism::Kvc if k == 0 => Way::Plain,
+            Mechanism::Kvc if k < seeded_by(&self.scenario.replay) => Way::Plain,
             Mechanism::Kvc if self.holds[ix] => {
-                if self.service.appendable(turns, k) {
-                    Way::Direct
-                } else {
-                    Way::Plain
-                }
+                self.holders.remove(&(self.last_end[ix], ix));
+                if self.service.appendable(turns, k) { Way::Direct } else { Way::Plain }
             }
             Mechanism::Kvc => {
                 if self.slots_free > 0 {
                     self.slots_free -= 1;
-                    self.holds[ix] = true;
+                    self.hold(ix);
+                } else if self.scenario.admission.slot_release == SlotRelease::IdleLru {
+                    // The slot of the session that has been idle longest, whose next turn must seed again.
+                    if let Some((_, other)) = self.holders.first().copied().filter(|(idle_since, _)| *idle_since <= now)
+                    {
+                        self.holders.pop_first();
+                        self.holds[other] = false;
+                        self.hold(ix);
+                    }
                 }
                 Way::Plain
             }
         }
     }
+
+    fn hold(&mut self, ix: usize) {
+        self.holds[ix] = true;
+        self.held_once[ix] = true;
+    }
+}
+
+/// The turn, from 0, that seeds a session for which there is a slot.
+pub(super) fn seeded_by(replay: &ReplayConfig) -> usize {
+    match replay.first_turn {
+        FirstTurn::Plain => 1,
+        FirstTurn::Seed => 0,
+    }
+}
+
+/// A session of so many turns asks for a slot.
+pub(super) fn asks_for_slot(replay: &ReplayConfig, turns: usize) -> bool {
+    turns > seeded_by(replay)
 }
 
 fn prefillers(scenario: &Scenario) -> u16 {
@@ -157,10 +194,10 @@ fn prefillers(scenario: &Scenario) -> u16 {
     }
 }
 
-fn appendable(trace: &Trace, service: &Service) -> u32 {
+fn appendable(scenario: &Scenario, trace: &Trace, service: &Service) -> u32 {
     let of = |ix: u32| {
         let turns = trace.turns_of(SessionIx(ix));
-        (2..turns.len()).filter(|k| service.appendable(turns, *k)).count() as u32
+        (seeded_by(&scenario.replay) + 1..turns.len()).filter(|k| service.appendable(turns, *k)).count() as u32
     };
     (0..trace.sessions.len() as u32).map(of).sum()
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::Dur;
 use crate::kv::{BlockPath, BlockTree};
-use crate::replay::Schedule;
+use crate::replay::{FirstTurn, Schedule};
 use crate::scenario::ConflictKind;
 use crate::trace::{SessionTrace, TraceMeta};
 
@@ -124,7 +124,7 @@ fn a_time_scale_pushes_gaps_under_the_service_time() {
     let mut scenario = one_p_seven_d(4);
     let trace = trace(5, 10, 100.0, 30_000);
     let at = |scenario: &Scenario| preflight(scenario, &trace);
-    assert_eq!(at(&scenario).time_scale, "time-scale 1: 490 s → 490 s");
+    assert_eq!(at(&scenario).time_scale, "time-scale 1: 490 s");
     (scenario.replay.arrival_scale, scenario.replay.think_scale) = (100.0, 100.0);
     let found = at(&scenario);
     assert_eq!(found.time_scale, "time-scale 100: 490 s → 5 s");
@@ -195,4 +195,35 @@ fn conflicts_head_the_report() {
     assert_eq!(found.conflicts[0].kind, ConflictKind::TwoCounters);
     assert!(found.lines().iter().any(|line| line.ends_with(", were it not for the conflict")));
     assert!(found.lines()[0].starts_with("! conflict, refused without --allow-conflict: policy default with kvc"));
+}
+
+#[test]
+fn an_idle_session_gives_its_slot_to_one_that_asks() {
+    // Fourteen sessions take turns on seven slots: with idle-lru each is seeded, and loses the slot before its next turn.
+    let mut scenario = one_p_seven_d(1);
+    let at = |scenario: &Scenario| {
+        let found = preflight(scenario, &trace(14, 10, 0.5, 2000));
+        (found.slots.unwrap().starved, found.direct.unwrap().by_slots)
+    };
+    assert_eq!(at(&scenario), (7, 7.0 * 8.0 / 140.0));
+    scenario.admission.slot_release = SlotRelease::IdleLru;
+    let (starved, by_slots) = at(&scenario);
+    assert_eq!(starved, 0);
+    assert!(by_slots < 0.1, "{by_slots}");
+    // Slots for all: nobody has to give one up.
+    scenario.admission.cap_max = 2;
+    assert_eq!(at(&scenario), (0, 0.8));
+}
+
+#[test]
+fn a_first_turn_that_seeds_makes_the_second_go_direct() {
+    let mut scenario = one_p_seven_d(4);
+    let at = |scenario: &Scenario, turns: u32| preflight(scenario, &trace(40, turns, 0.5, 2000));
+    assert_eq!(at(&scenario, 10).direct.unwrap().by_slots, 28.0 * 8.0 / 400.0);
+    assert_eq!(at(&scenario, 1).slots.unwrap().wanted, 0);
+    scenario.replay.first_turn = FirstTurn::Seed;
+    let found = at(&scenario, 10);
+    assert_eq!(found.direct.unwrap().by_slots, 28.0 * 9.0 / 400.0);
+    let slots = at(&scenario, 1).slots.unwrap();
+    assert_eq!((slots.wanted, slots.starved), (40, 12), "sessions of one turn take slots too");
 }

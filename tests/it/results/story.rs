@@ -7,7 +7,7 @@ use pdreplay::record::{
 };
 use pdreplay::results::render::{self, Extras, Format, Style};
 use pdreplay::results::{
-    Accumulator, Cause, GapFacts, Metric, Percentiles, RunInfo, RunState, RunSummary, SlotFacts, Verdict,
+    Accumulator, GapFacts, Metric, Percentiles, RunInfo, RunState, RunSummary, SlotFacts, Verdict,
 };
 
 use super::{info, json, request};
@@ -87,11 +87,11 @@ pub fn story() -> Story {
         workers: ["P0", "D0", "D1", "D2"].map(String::from).to_vec(),
         slots: Some(SlotFacts {
             decode_workers: 3,
-            cap_max: 1,
-            capacity_known: false,
+            cap_max: Some(1),
+            usable_tokens: None,
+            footprint: "full".into(),
             slot_release: "never".into(),
             kv_pool_tokens: 83_000,
-            peak_live_sessions: Some(6),
         }),
         gaps: Some(GapFacts { short_share_at_1x: 0.12, short_share_at_scale: 0.78 }),
         ..info(60, 6)
@@ -156,14 +156,14 @@ kvcache-seed                                  5.0 %   3    1.50 s   2.50 s   2.5
 sessions  direct share   0–20 % ████████ 3   20–40 %   40–60 %   60–80 %   80–100 % ████████ 3
           run 44.4 % · two-peaked, starvation suspected · bimodality 1.00 · mean E2E over sessions: Gini 0.37
             Jain 0.64
-          starved 3: peak input 38K vs 31K · reason session-cap · arrival rank ≥ 4 · D usage when asked 70 % vs 20 %
-            slot never held · on D0 1/2 D1 1/2 D2 1/2
+          starved 3: peak input 38K vs 31K · reason session-cap · arrival rank ≥ 4
+            believed use of D when asked 70 % vs 20 % · slot never held · on D0 1/2 D1 1/2 D2 1/2
 workers   1 prefill: 36 requests · peak usage 30 %
           3 decode: 20 requests each · peak usage 70 %
 why       3 slots (3 D × cap 1) < 6 sessions, slots are never released: 3 sessions never held one, 27 turns fell back
           next binder: raising the cap helps until 83K tokens / 35K mean peak context = 2 sessions a D
           large sessions starve: mean peak input 38K against 31K of the others
-          late sessions starve: the first has arrival rank 4; mean rank 5 against 2 of the others
+          late sessions starve: mean arrival rank 5 against 2 of the others
           time-scale 10 leaves 78 % of think gaps shorter than the service time (12 % at time-scale 1)
 files     outputs/x/  (summary.json)
 ";
@@ -207,46 +207,14 @@ fn colour_only_repeats_what_words_say() {
 }
 
 #[test]
-fn a_cap_too_low_names_its_arithmetic_and_what_binds_next() {
-    let summary = story().summary();
-    let text: Vec<&str> = summary.causes.iter().map(|line| line.text.as_str()).collect();
-    assert_eq!(
-        text,
-        [
-            "3 slots (3 D × cap 1) < 6 sessions, slots are never released: 3 sessions never held one, 27 turns fell back",
-            "next binder: raising the cap helps until 83K tokens / 35K mean peak context = 2 sessions a D",
-            "large sessions starve: mean peak input 38K against 31K of the others",
-            "late sessions starve: the first has arrival rank 4; mean rank 5 against 2 of the others",
-            "time-scale 10 leaves 78 % of think gaps shorter than the service time (12 % at time-scale 1)",
-        ]
-    );
-}
-
-#[test]
-fn capacity_is_named_when_it_binds_before_the_cap() {
-    let mut story = story();
-    for record in story.records.iter_mut().filter(|record| record.execution_mode.is_fallback()) {
-        (record.execution_mode, record.mode_reason) = (ExecutionMode::FallbackNoCapacity, ModeReason::NoCapacity);
-    }
-    story.info.slots.as_mut().unwrap().cap_max = 16;
-    let summary = story.summary();
-    assert_eq!(
-        summary.causes[0].text,
-        "KV capacity binds before the cap of 16: 83K tokens / 35K mean peak context = 2 sessions a D; \
-         27 turns refused for room, 0 reseeds after a trim"
-    );
-    assert!(!summary.causes.iter().any(|line| matches!(line.cause, Cause::SessionCapStarvation(_))));
-}
-
-#[test]
 fn two_counters_withhold_the_headline_and_are_named() {
     let summary = two_counters().summary();
     assert_eq!(summary.integrity.verdict, Verdict::Withheld);
     assert_eq!(summary.integrity.reason.as_deref(), Some("60.0 % truncated"));
     assert_eq!(
         summary.causes[0].text,
-        "policy default with kvc: replay and router counters diverged after request 3; 36 requests served elsewhere \
-         than intended, 36 found no session there"
+        "policy default with kvc: replay and router counters diverged after request 3; 36 requests found no session \
+         where the router sent them"
     );
     let text = render::summary(&summary, &Extras::default(), Style::default());
     assert!(text.contains("latency   withheld: 60.0 % truncated\n"), "{text}");

@@ -42,7 +42,7 @@ fn same_bytes(scratch: &Scratch, one: &str, other: &str) {
 
 #[test]
 fn case_29_equal_runs_are_equal_in_every_environment() {
-    let Some(text) = case("29-same-seed-same-bytes/trace.jsonl") else { return };
+    let text = case("29-same-seed-same-bytes/trace.jsonl");
     let scratch = with_trace(&text);
     let environments = [
         ("plain", vec![]),
@@ -69,7 +69,7 @@ fn case_29_equal_runs_are_equal_in_every_environment() {
 
 #[test]
 fn case_29_replicas_are_the_same_on_one_thread_and_on_four() {
-    let Some(text) = case("29-same-seed-same-bytes/trace.jsonl") else { return };
+    let text = case("29-same-seed-same-bytes/trace.jsonl");
     let scratch = with_trace(&text);
     let run = |jobs: &str| {
         let more = ["--replicas", "4", "--jobs", jobs, "--output-dir", jobs, "--json"];
@@ -85,7 +85,7 @@ fn case_29_replicas_are_the_same_on_one_thread_and_on_four() {
 
 #[test]
 fn case_29_ties_are_broken_by_arrival_and_index() {
-    let Some(text) = case("29-same-seed-same-bytes/trace.jsonl") else { return };
+    let text = case("29-same-seed-same-bytes/trace.jsonl");
     let played = play(&trace(&text), &scenario(&["cluster.decode = 3\npolicy.name = 'kv-aware'"]));
     // Sixteen first turns at once: placed by the router in turn, in order of the file.
     for k in 0..16 {
@@ -95,7 +95,7 @@ fn case_29_ties_are_broken_by_arrival_and_index() {
 
 #[test]
 fn another_seed_may_differ_and_is_on_record() {
-    let Some(text) = case("29-same-seed-same-bytes/trace.jsonl") else { return };
+    let text = case("29-same-seed-same-bytes/trace.jsonl");
     let scratch = with_trace(&text);
     for seed in ["1", "2"] {
         let jitter = ["--seed", seed, "--set", "replay.arrival_jitter_ms=5", "--output-dir", seed];

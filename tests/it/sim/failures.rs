@@ -13,7 +13,7 @@ fault = [{ kind = 'error-response', session = 's1', turn = 1, status = 500 }]";
 
 #[test]
 fn case_25_after_a_failed_turn_the_session_goes_on_or_is_skipped() {
-    let Some(text) = case("25-after-a-failed-turn/trace.jsonl") else { return };
+    let text = case("25-after-a-failed-turn/trace.jsonl");
     let undisturbed = play(&trace(&text), &scenario(&[&CASE_25.replace("fault =", "# ")]));
     for policy in ["kv-aware", "sticky"] {
         let policy = format!("policy.name = '{policy}'");
@@ -72,7 +72,7 @@ fn without_any_limit_a_stalled_stream_is_told_and_not_waited_for() {
 
 #[test]
 fn case_55_an_open_that_fails_leaves_nothing_behind() {
-    let Some(text) = case("55-open-session-fails/trace.jsonl") else { return };
+    let text = case("55-open-session-fails/trace.jsonl");
     let cluster = "
 cluster.prefill = 1
 cluster.decode = 2
@@ -96,7 +96,7 @@ fault = [{ kind = 'open-failure', worker = 'D1', times = 1, status = 503 }]";
 
 #[test]
 fn opens_that_fail_everywhere_fall_back_and_hold_no_slot() {
-    let Some(text) = case("55-open-session-fails/trace.jsonl") else { return };
+    let text = case("55-open-session-fails/trace.jsonl");
     let cluster = "
 cluster.prefill = 1
 cluster.decode = 2
@@ -116,7 +116,7 @@ fault = [{ kind = 'open-failure', worker = 'D0' }, { kind = 'open-failure', work
 
 #[test]
 fn case_57_a_failed_transfer_is_one_error_of_one_pair() {
-    let Some(text) = case("57-one-failed-transfer/trace.jsonl") else { return };
+    let text = case("57-one-failed-transfer/trace.jsonl");
     let cluster = "
 cluster.prefill = 2
 cluster.decode = 3
@@ -145,7 +145,7 @@ fault = [{ kind = 'transfer-failure', worker = 'P0', to = 'D2', at_s = 5, times 
 
 #[test]
 fn case_58_a_failed_prefill_frees_the_decode_leg_at_once() {
-    let Some(text) = case("58-prefill-fails-while-decode-waits/trace.jsonl") else { return };
+    let text = case("58-prefill-fails-while-decode-waits/trace.jsonl");
     let cluster = "
 cluster.prefill = 1
 cluster.decode = 1

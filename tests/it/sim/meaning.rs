@@ -32,7 +32,7 @@ fn case_07_milliseconds_and_seconds_give_the_same_run() {
 
 #[test]
 fn case_09_epoch_times_start_at_once_and_meet_no_deadline() {
-    let Some(text) = case("09-absolute-epoch-times/trace.jsonl") else { return };
+    let text = case("09-absolute-epoch-times/trace.jsonl");
 
     let exact = EXACT.replace("d0 = 50", "d0 = 0");
     let played = play(&trace(&text), &scenario(&[&exact, DP, "replay.request_timeout_s = 3"]));
@@ -43,7 +43,7 @@ fn case_09_epoch_times_start_at_once_and_meet_no_deadline() {
 
 #[test]
 fn case_10_rows_out_of_order_are_sent_in_order_of_time() {
-    let Some(text) = case("10-rows-out-of-order/trace.jsonl") else { return };
+    let text = case("10-rows-out-of-order/trace.jsonl");
     let read = trace(&text);
     assert!(read.notices.iter().any(|notice| notice.code == "rows-sorted"));
     let played = play(&read, &scenario(&[EXACT, DP]));
@@ -54,7 +54,7 @@ fn case_10_rows_out_of_order_are_sent_in_order_of_time() {
 
 #[test]
 fn case_12_the_first_row_there_is_opens_the_session() {
-    let Some(text) = case("12-first-turn-missing/trace.jsonl") else { return };
+    let text = case("12-first-turn-missing/trace.jsonl");
     let cluster = "cluster.prefill = 1\ncluster.decode = 2\nreplay.first_turn = 'seed'\npolicy.name = 'sticky'";
     let played = play(&trace(&text), &scenario(&[cluster]));
     played.all_ok();
@@ -74,7 +74,7 @@ fn case_12_the_first_row_there_is_opens_the_session() {
 
 #[test]
 fn case_14_two_requests_of_one_id_are_two_records() {
-    let Some(text) = case("14-duplicate-request-ids/trace.jsonl") else { return };
+    let text = case("14-duplicate-request-ids/trace.jsonl");
     let played = play(&trace(&text), &scenario(&["cluster.decode = 2"]));
     played.all_ok();
     assert_eq!((played.session("s1").len(), played.session("s2").len()), (3, 2));
@@ -105,7 +105,7 @@ fn case_17_one_token_has_a_first_token_and_an_end_but_no_rate() {
 
 #[test]
 fn case_19_a_prompt_over_the_limit_is_refused_and_nobody_else_suffers() {
-    let Some(text) = case("19-request-over-the-context-limit/trace.jsonl") else { return };
+    let text = case("19-request-over-the-context-limit/trace.jsonl");
     for mechanism in ["pd", "kvc"] {
         let cluster = "cluster.prefill = 1\ncluster.decode = 1\nengine.context_limit_tokens = 8192";
         let played = play(&trace(&text), &scenario(&[cluster, &format!("replay.mechanism = '{mechanism}'")]));
@@ -130,7 +130,7 @@ fn case_19_a_prompt_over_the_limit_is_refused_and_nobody_else_suffers() {
 
 #[test]
 fn case_20_a_time_scale_divides_gaps_and_nothing_else() {
-    let Some(text) = case("20-speed-factor-and-limits/trace.jsonl") else { return };
+    let text = case("20-speed-factor-and-limits/trace.jsonl");
     let scaled = "
 cluster.prefill = 1
 cluster.decode = 1

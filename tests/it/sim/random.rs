@@ -6,11 +6,13 @@ use pdreplay::cluster::{ClusterConfig, FaultConfig, FaultKind, RouterPolicy};
 use pdreplay::engine::{EngineConfig, SessionTrim};
 use pdreplay::policies::{KvAwareConfig, PolicyConfig, PolicyName};
 use pdreplay::replay::{FirstTurn, Mechanism, OnTurnFailure, ReplayConfig, Schedule};
-use pdreplay::scenario::{Scenario, fault_fields, validate};
+use pdreplay::results::{Percentiles, render};
+use pdreplay::scenario::{Scenario, fault_fields, load_text, preflight, resolve_router, validate};
 use pdreplay::trace::Trace;
 use proptest::prelude::*;
 
-use super::{play, trace};
+use super::{Played, play, trace};
+use crate::results::{info, summarise_with};
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::with_cases(cases()) })]
@@ -23,12 +25,35 @@ proptest! {
         let (once, again) = (play(&trace, &scenario), play(&trace, &scenario));
         prop_assert!(once.records == again.records, "two runs differ");
         prop_assert!(once.ledger == again.ledger && once.end == again.end, "two runs differ");
+        report(&trace, &scenario, &once);
+        let written = load_text("written.toml", &scenario.to_toml().unwrap()).unwrap();
+        let mut resolved = scenario;
+        resolve_router(&mut resolved);
+        prop_assert_eq!(written, resolved, "a scenario loads to itself");
     }
 }
 
 /// `PROPTEST_CASES` for a long search; otherwise few enough for everyday.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(150)
+}
+
+/// What is told before and after the run can be told of any run.
+fn report(trace: &Trace, scenario: &Scenario, played: &Played) {
+    let predicted = preflight(scenario, trace);
+    assert!(!predicted.lines().is_empty());
+    let requests = trace.turns.len() as u64;
+    let facts = &played.end.facts;
+    let info = info(requests, trace.sessions.len() as u64);
+    let summary = summarise_with(&played.records, Percentiles::default(), facts, &info);
+    assert_eq!(summary.outcomes.total(), requests);
+    assert_eq!(summary.modes.iter().map(|row| row.n).sum::<u64>(), requests);
+    assert_eq!(summary.sessions.len(), trace.sessions.len());
+    assert!(summary.sessions.iter().all(|session| session.pattern.chars().count() as u64 == session.turns));
+    assert_eq!(summary.workers.len(), facts.workers.len());
+    assert!(
+        !render::summary(&summary, &render::Extras::default(), render::Style { color: false, width: 80 }).is_empty()
+    );
 }
 
 struct Dice(Rng);

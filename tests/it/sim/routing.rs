@@ -23,7 +23,7 @@ policy.name = 'POLICY'";
 
 #[test]
 fn case_63_no_worker_gets_more_than_its_share_of_a_burst() {
-    let Some(text) = case("63-pile-up-on-a-shared-prompt/trace.jsonl") else { return };
+    let text = case("63-pile-up-on-a-shared-prompt/trace.jsonl");
     for policy in ["default", "sticky"] {
         let played = play(&trace(&text), &scenario(&[&CASE_63.replace("POLICY", policy)]));
         played.all_ok();
@@ -34,7 +34,7 @@ fn case_63_no_worker_gets_more_than_its_share_of_a_burst() {
 
 #[test]
 fn case_63_a_pile_up_of_kv_aware_is_marked() {
-    let Some(text) = case("63-pile-up-on-a-shared-prompt/trace.jsonl") else { return };
+    let text = case("63-pile-up-on-a-shared-prompt/trace.jsonl");
     let scratch = Scratch::new();
     scratch.write("trace.jsonl", &text);
     scratch.write("scenario.toml", &CASE_63.replace("POLICY", "kv-aware"));
@@ -75,7 +75,7 @@ fn case_67_workers_that_got_nothing_are_named() {
 
 #[test]
 fn case_68_without_an_index_nothing_is_promised() {
-    let Some(text) = case("68-kv-aware-with-an-empty-index/trace.jsonl") else { return };
+    let text = case("68-kv-aware-with-an-empty-index/trace.jsonl");
     let played = play(&trace(&text), &scenario(&["cluster.prefill = 2\npolicy.name = 'kv-aware'"]));
     played.all_ok();
     for record in &played.records {

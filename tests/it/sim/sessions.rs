@@ -6,7 +6,7 @@ use super::{case, conversations, play, scenario, sent_s, trace};
 
 #[test]
 fn case_60_an_idle_session_is_dropped_and_placed_again() {
-    let Some(text) = case("60-idle-session-evicted/trace.jsonl") else { return };
+    let text = case("60-idle-session-evicted/trace.jsonl");
     let cluster = "
 cluster.prefill = 1
 cluster.decode = 1
@@ -35,7 +35,7 @@ engine.session_idle_timeout_s = 30";
 
 #[test]
 fn case_62_a_restarted_worker_has_nothing_and_is_believed_to_have_nothing() {
-    let Some(text) = case("62-decode-worker-restarts/trace.jsonl") else { return };
+    let text = case("62-decode-worker-restarts/trace.jsonl");
     let cluster = "
 cluster.prefill = 1
 cluster.decode = 2
@@ -94,7 +94,7 @@ fault = [{ kind = 'restart', worker = 'D0', at_s = 10 }]";
 
 #[test]
 fn case_70_sticky_moves_only_what_has_lost_its_worker() {
-    let Some(text) = case("70-sticky-while-workers-come-and-go/trace.jsonl") else { return };
+    let text = case("70-sticky-while-workers-come-and-go/trace.jsonl");
     let cluster = "
 cluster.prefill = 1
 cluster.decode = 4

@@ -15,7 +15,7 @@ fn by_arrival(records: &[RequestRecord]) -> Vec<&RequestRecord> {
 
 #[test]
 fn case_21_two_hundred_sends_are_all_on_time() {
-    let Some(text) = case("21-schedule-drift/trace.jsonl") else { return };
+    let text = case("21-schedule-drift/trace.jsonl");
     let played = play(&trace(&text), &scenario(&[ONE]));
     let records = by_arrival(&played.records);
     assert_eq!(records.len(), 200);
@@ -26,7 +26,7 @@ fn case_21_two_hundred_sends_are_all_on_time() {
 
 #[test]
 fn case_22_the_wait_before_sending_is_told_apart() {
-    let Some(text) = case("22-wait-before-sending-left-out/trace.jsonl") else { return };
+    let text = case("22-wait-before-sending-left-out/trace.jsonl");
     let played = play(&trace(&text), &scenario(&[EXACT, ONE, "replay.concurrency = 1"]));
     played.all_ok();
     let records = by_arrival(&played.records);
@@ -53,7 +53,7 @@ factor = 17";
 
 #[test]
 fn case_24_the_next_turn_waits_for_the_last() {
-    let Some(text) = case("24-next-turn-waits-for-the-last/trace.jsonl") else { return };
+    let text = case("24-next-turn-waits-for-the-last/trace.jsonl");
     let exact = EXACT.replace("p0 = 50", "p0 = 10").replace("d0 = 50", "d0 = 10");
     let played = play(&trace(&text), &scenario(&[&exact, CASE_24]));
     near(played.session("A").into_iter().map(sent_s), &[0.0, 1.7, 3.4]);

@@ -1,0 +1,244 @@
+//! The cause lines: each is said when its evidence is there, and not when it is not.
+
+use pdreplay::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
+use pdreplay::results::render::{self, Extras, Style};
+use pdreplay::results::{Cause, RunSummary, SlotFacts, Verdict};
+
+use super::story::{Story, story};
+use crate::run::Scratch;
+
+fn texts(summary: &RunSummary) -> Vec<&str> {
+    summary.causes.iter().map(|line| line.text.as_str()).collect()
+}
+
+fn find<'a>(summary: &'a RunSummary, part: &str) -> Option<&'a str> {
+    texts(summary).into_iter().find(|text| text.contains(part))
+}
+
+/// The story's fallbacks with another path and reason.
+fn with_fallbacks(mode: ExecutionMode, reason: ModeReason) -> Story {
+    let mut story = story();
+    for record in fallbacks(&mut story) {
+        (record.execution_mode, record.mode_reason) = (mode, reason);
+    }
+    story
+}
+
+fn fallbacks(story: &mut Story) -> impl Iterator<Item = &mut RequestRecord> {
+    story.records.iter_mut().filter(|record| record.execution_mode.is_fallback())
+}
+
+fn slots(story: &mut Story) -> &mut SlotFacts {
+    story.info.slots.as_mut().unwrap()
+}
+
+#[test]
+fn a_cap_too_low_names_its_arithmetic_and_what_binds_next() {
+    assert_eq!(
+        texts(&story().summary()),
+        [
+            "3 slots (3 D × cap 1) < 6 sessions, slots are never released: 3 sessions never held one, 27 turns fell back",
+            "next binder: raising the cap helps until 83K tokens / 35K mean peak context = 2 sessions a D",
+            "large sessions starve: mean peak input 38K against 31K of the others",
+            "late sessions starve: mean arrival rank 5 against 2 of the others",
+            "time-scale 10 leaves 78 % of think gaps shorter than the service time (12 % at time-scale 1)",
+        ]
+    );
+}
+
+#[test]
+fn sessions_that_never_asked_are_not_short_of_slots() {
+    let mut story = story();
+    for ix in 3..6 {
+        story.facts.sessions[ix].seed_asks = 0;
+    }
+    // s0 to s2 have a slot each; the refusals of the others are not for want of slots.
+    assert!(find(&story.summary(), "< ").is_none());
+    story.facts.sessions[3].seed_asks = 9;
+    let summary = story.summary();
+    assert!(texts(&summary)[0].contains("< 4 sessions, slots are never released: 1 session never held one"));
+}
+
+#[test]
+fn slots_given_back_are_held_against_the_sessions_live_at_once() {
+    let mut story = story();
+    slots(&mut story).slot_release = "session-end".into();
+    assert!(find(&story.summary(), "3 slots (3 D × cap 1) < 6 sessions, slots are released at").is_some());
+    // The sessions with a slot end before the others come: at most three at once.
+    for record in story.records.iter_mut().filter(|record| record.session_id.as_str() > "s2") {
+        for at in [record.sent_ns.as_mut(), Some(&mut record.ended_ns)].into_iter().flatten() {
+            *at += 100_000_000_000;
+        }
+    }
+    let summary = story.summary();
+    assert!(find(&summary, "< ").is_none(), "{:?}", texts(&summary));
+    assert!(find(&summary, "3 slots (3 D × cap 1) for 3 sessions, yet 27 turns fell back").is_some());
+}
+
+#[test]
+fn slots_enough_but_on_another_d_are_said_so() {
+    let mut story = story();
+    slots(&mut story).cap_max = Some(2);
+    let summary = story.summary();
+    assert_eq!(
+        texts(&summary)[0],
+        "6 slots (3 D × cap 2) for 6 sessions, yet 27 turns fell back: the D chosen had none left"
+    );
+    assert!(find(&summary, "next binder").is_none());
+}
+
+#[test]
+fn a_known_capacity_shrinks_the_cap_as_contexts_grow() {
+    let mut story = story();
+    let facts = slots(&mut story);
+    (facts.cap_max, facts.usable_tokens) = (Some(4), Some(74_700));
+    let summary = story.summary();
+    // Refused turns ask for 7,620 to 38,020 tokens: from 18,675 on the cap is below 4, from turn 5 on.
+    let Some(Cause::CapShrinks { cap, shrunk_cap, fallbacks, .. }) =
+        summary.causes.iter().map(|line| &line.cause).find(|cause| matches!(cause, Cause::CapShrinks { .. }))
+    else {
+        panic!("{:?}", texts(&summary))
+    };
+    assert_eq!((*cap, *shrunk_cap, *fallbacks), (4, 2, 18));
+    assert_eq!(
+        texts(&summary)[0],
+        "the soft cap falls from 4 to 2 as contexts grow: 75K usable tokens / 29K mean size of the turns refused; \
+         18 turns fell back"
+    );
+    assert!(texts(&summary)[1].ends_with("yet 9 turns fell back: the D chosen had none left"), "{:?}", texts(&summary));
+    // Counter-scenarios: by what is new every turn is small, and a large pool shrinks no cap.
+    slots(&mut story).footprint = "incremental".into();
+    assert!(find(&story.summary(), "soft cap falls").is_none());
+    let facts = slots(&mut story);
+    (facts.footprint, facts.usable_tokens) = ("full".into(), Some(1_000_000));
+    assert!(find(&story.summary(), "soft cap falls").is_none());
+}
+
+#[test]
+fn capacity_is_named_when_it_binds_before_the_cap() {
+    let mut story = with_fallbacks(ExecutionMode::FallbackNoCapacity, ModeReason::NoCapacity);
+    slots(&mut story).cap_max = Some(16);
+    let summary = story.summary();
+    assert_eq!(
+        texts(&summary)[0],
+        "KV capacity binds before the cap of 16: 83K tokens / 35K mean peak context = 2 sessions a D; \
+         27 turns refused for room, 0 reseeds after a trim"
+    );
+    assert!(!summary.causes.iter().any(|line| matches!(line.cause, Cause::SessionCapStarvation(_))));
+    slots(&mut story).cap_max = Some(2);
+    assert!(texts(&story.summary())[0].starts_with("KV capacity binds at times within the cap of 2; 27 turns"));
+}
+
+#[test]
+fn where_workers_admit_no_cap_is_named() {
+    let mut story = with_fallbacks(ExecutionMode::FallbackNoCapacity, ModeReason::NoCapacity);
+    slots(&mut story).cap_max = None;
+    let summary = story.summary();
+    assert!(texts(&summary)[0].starts_with("KV capacity binds: 83K tokens / 35K"), "{:?}", texts(&summary));
+    assert!(texts(&summary).iter().all(|text| !text.contains("cap of") && !text.contains("slots")));
+}
+
+#[test]
+fn refusals_for_other_reasons_are_no_want_of_room() {
+    for reason in [ModeReason::AdmissionFailed, ModeReason::SessionBusy] {
+        let story = with_fallbacks(ExecutionMode::FallbackAdmissionRejected, reason);
+        assert!(find(&story.summary(), "KV capacity").is_none(), "{reason}");
+    }
+    let mut story = with_fallbacks(ExecutionMode::FallbackAdmissionRejected, ModeReason::NoCapacity);
+    fallbacks(&mut story).take(20).for_each(|record| record.mode_reason = ModeReason::AdmissionFailed);
+    assert!(find(&story.summary(), "; 7 turns refused for room").is_some());
+}
+
+#[test]
+fn few_or_mixed_sessions_are_not_called_late() {
+    let mut mixed = story();
+    for (fact, rank) in mixed.facts.sessions.iter_mut().zip([2, 4, 6, 1, 3, 5]) {
+        fact.arrival_rank = rank;
+    }
+    let summary = mixed.summary();
+    assert!(find(&summary, "late sessions").is_none(), "{:?}", texts(&summary));
+    let text = render::summary(&summary, &Extras::default(), Style::default());
+    assert!(text.contains("mean arrival rank 3 vs 4") && !text.contains("arrival rank ≥"), "{text}");
+    // One of two came later than the other: chance.
+    let mut few = story();
+    few.records.retain(|record| ["s0", "s5"].contains(&record.session_id.as_str()));
+    few.facts.sessions.retain(|facts| ["s0", "s5"].contains(&facts.session_id.as_str()));
+    (few.facts.planned, few.info.sessions) = (20, 2);
+    let summary = few.summary();
+    assert_eq!(summary.fairness.starved.as_ref().unwrap().arrival_rank.separation, Some(1.0));
+    assert!(find(&summary, "sessions starve").is_none(), "{:?}", texts(&summary));
+}
+
+#[test]
+fn turns_after_a_compaction_are_counted() {
+    let mut story = story();
+    assert!(find(&story.summary(), "compaction").is_none());
+    for record in story.records.iter_mut().filter(|record| record.session_id.as_str() < "s2" && record.turn_id == 7) {
+        (record.execution_mode, record.mode_reason) = (ExecutionMode::KvcacheReseed, ModeReason::ContextCompacted);
+    }
+    let line = "2 turns of 2 sessions did not continue the session's context (compaction): closed and reseeded";
+    assert!(find(&story.summary(), line).is_some());
+}
+
+#[test]
+fn the_cause_of_most_turns_comes_first() {
+    let mut story = story();
+    fallbacks(&mut story).skip(20).for_each(|record| {
+        (record.execution_mode, record.mode_reason) = (ExecutionMode::FallbackNoCapacity, ModeReason::NoCapacity);
+    });
+    let starts = |summary: &RunSummary| texts(summary).iter().map(|text| text[..7].to_owned()).collect::<Vec<_>>();
+    assert_eq!(starts(&story.summary())[..3], ["3 slots", "next bi", "KV capa"]);
+    fallbacks(&mut story).skip(5).for_each(|record| {
+        (record.execution_mode, record.mode_reason) = (ExecutionMode::FallbackNoCapacity, ModeReason::NoCapacity);
+    });
+    assert_eq!(starts(&story.summary())[..3], ["KV capa", "3 slots", "next bi"]);
+}
+
+#[test]
+fn a_run_without_success_says_so_once() {
+    let mut story = story();
+    for record in &mut story.records {
+        record.outcome = Outcome::Error;
+        record.error_class = Some("context-limit".into());
+        record.error_message = Some("too long".into());
+    }
+    let summary = story.summary();
+    assert_eq!(summary.integrity.verdict, Verdict::Withheld);
+    assert_eq!(texts(&summary)[0], "no request completed: 60 failed, 60 of them context-limit");
+    let text = render::summary(&summary, &Extras::default(), Style::default());
+    assert_eq!(text.matches("too long").count(), 1, "{text}");
+    assert!(find(&super::story::story().summary(), "no request completed").is_none());
+}
+
+#[test]
+fn sessions_that_do_not_match_are_noted() {
+    let notes = |story: &Story| story.summary().integrity.notes.join("; ");
+    let mut story = story();
+    assert_eq!(notes(&story), "");
+    story.facts.sessions[5].session_id = "elsewhere".into();
+    let found = notes(&story);
+    assert!(found.contains("1 session of the run left no record"), "{found}");
+    assert!(found.contains("1 session with records unknown to the run"), "{found}");
+    // A killed run knows its sessions by number only.
+    story.facts.sessions.clear();
+    story.info.sessions = 8;
+    assert_eq!(notes(&story), "2 sessions of the run left no record");
+}
+
+#[test]
+fn a_run_names_the_cap_that_was_applied() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/sample-6.jsonl");
+    let causes = |more: &[&str]| {
+        let scratch = Scratch::new();
+        let small = ["--set", "engine.kv_pool_tokens=6000", "--set", "cluster.decode=1", "--name", "run"];
+        scratch.run(&[&["replay", trace], &small[..], more].concat()).code(0);
+        scratch.json("outputs/run/summary.json")["causes"].to_string()
+    };
+    let by_router = causes(&[]);
+    assert!(by_router.contains("before the cap of 4") && by_router.contains("4 slots (1 D × cap 4)"), "{by_router}");
+    assert!(!by_router.contains("soft cap falls"), "{by_router}");
+    let by_worker = causes(&["--set", "admission.seed=worker"]);
+    assert!(by_worker.contains("KV capacity binds: 6.0K") && !by_worker.contains("cap 4"), "{by_worker}");
+    let known = causes(&["--set", "admission.capacity_known=true"]);
+    assert!(known.contains("the soft cap falls from 4 to "), "{known}");
+}
