@@ -231,6 +231,17 @@ fn no_number_that_is_accepted_breaks_a_run() {
     assert!(accepted > 300 && ended > 300, "{accepted} accepted, {ended} ended");
 }
 
+#[test]
+fn a_run_that_would_outlast_the_clock_ends_in_words() {
+    let row = "{\"session_id\":\"a\",\"timestamp\":0,\"input_length\":100,\"output_length\":100000000}";
+    let trace = read_bytes("t.jsonl", row.as_bytes(), &ReadOptions::default()).unwrap();
+    let slow = ["engine.timing.d0=3e6", "engine.kv_pool_tokens=1000000000", "engine.timing.d3=0", "engine.timing.p2=0"];
+    let error = sim::run(&trace, &set(&slow).unwrap(), "endless", &mut Unwatched).unwrap_err();
+    assert!(matches!(error, SimError::Endless { left: 1, .. }), "{error}");
+    let limited = [&slow[..], &["replay.request_timeout_s=1e9"]].concat();
+    sim::run(&trace, &set(&limited).unwrap(), "limited", &mut Unwatched).unwrap();
+}
+
 fn number_keys(value: &Value, path: &str, into: &mut Vec<String>) {
     for (key, value) in value.as_object().into_iter().flatten() {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
