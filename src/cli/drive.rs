@@ -131,7 +131,7 @@ fn stopped(error: SimError) -> Failure {
     match error {
         SimError::Observer(error) => broken(error),
         SimError::Setup(error) => error.into(),
-        SimError::Stalled { .. } | SimError::Spins { .. } | SimError::Endless { .. } => Failure::broke(error),
+        error @ (SimError::Stalled { .. } | SimError::Spins { .. } | SimError::Endless { .. }) => Failure::broke(error),
     }
 }
 

@@ -104,7 +104,6 @@ impl InputArgs {
             Some(path) => self.reading.read(path)?,
             None => generate_trace(&scenario)?,
         };
-        scenario::check_span(&scenario, &trace).map_err(Failure::input)?;
         Ok(Inputs { trace, scenario })
     }
 }

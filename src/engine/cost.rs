@@ -48,7 +48,7 @@ pub struct CostModel {
 }
 
 impl Cost {
-    /// Whole nanoseconds, rounded up; beyond 584 years the longest there is, which no run reaches.
+    /// Whole nanoseconds, rounded up; at most what a [`Dur`] holds (a scenario's bounds keep it far below).
     pub fn dur(self) -> Dur {
         Dur(u64::try_from(self.0.div_ceil(FS_PER_NS)).unwrap_or(u64::MAX))
     }

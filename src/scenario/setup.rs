@@ -8,6 +8,7 @@ use super::conflicts::{header_mode, resolve_router};
 use super::error::{Problem, SetupError};
 use super::model::Scenario;
 use super::validate::problem;
+use super::validate_cost::check_span;
 use crate::base::{Dur, RequestIx, Role, SessionIx, WorkerId};
 use crate::cluster::{ClusterConfig, Fault, FaultConfig, RouterPolicy};
 use crate::engine::EngineConfig;
@@ -28,8 +29,10 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Of a scenario that [`super::validate()`] found nothing in. Error: a fault that names what the trace does not have.
+    /// Of a scenario that [`super::validate()`] found nothing in. Errors: a fault that names what the trace does not have,
+    /// a trace that is too long at the scenario's scales.
     pub fn new(scenario: &Scenario, trace: &Trace, run_id: &str) -> Result<Setup, SetupError> {
+        check_span(scenario, trace).map_err(|problem| SetupError { problems: vec![problem] })?;
         let mut scenario = scenario.clone();
         resolve_router(&mut scenario);
         let faults = resolve_faults(trace, &scenario.fault)?;

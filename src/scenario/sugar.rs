@@ -12,7 +12,7 @@ use super::layer::Layer;
 use super::load::read_text;
 use super::schema::{Shape, TIME_SCALE};
 use super::shipped::{self, Embedded};
-use super::validate_range;
+use super::validate_range::time_scale;
 
 struct PresetTable {
     what: &'static str,
@@ -94,7 +94,7 @@ fn expand_time_scale(layer: &mut Layer) -> Result<(), ScenarioError> {
     let Some(replay) = layer.table_at(&["replay"]) else { return Ok(()) };
     let Some(scale) = replay.remove(TIME_SCALE) else { return Ok(()) };
     // Refused here, by the key that was written, and once: not as the two keys it stands for.
-    if let Some(problem) = number(&scale).and_then(|scale| validate_range::time_scale(KEY, scale)) {
+    if let Some(problem) = number(&scale).and_then(|scale| time_scale(KEY, scale)) {
         return Err(ScenarioError::one(origin, Cause::Impossible(problem)));
     }
     for key in ["arrival_scale", "think_scale"] {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_time_scale_is_refused_once_by_the_key_that_was_written() {
-        let remedy = "write a number above 0, or inf; 10 is ten times faster, 0.5 half as fast";
+        let remedy = "write a number from 1e-6 to 1e9, or inf; 10 is ten times faster, 0.5 half as fast";
         let text = load_text("x.toml", "[replay]\n\ntime_scale = 0").unwrap_err();
         assert_eq!(text.to_string(), format!("x.toml:3:1: `replay.time_scale` is 0; {remedy}"));
         let flag = load(None, &[Overlay::shorthand("--time-scale", "replay.time_scale", "-2.5")]).unwrap_err();

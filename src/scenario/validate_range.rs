@@ -99,7 +99,7 @@ pub(super) fn seconds(key: &str, value: Option<f64>) -> Option<Problem> {
     Range::length(1.0, "seconds of the run").or_zero().refuse(key, value?)
 }
 
-/// The check of a time scale, for [`super::sugar`].
+/// A time scale, for [`super::sugar`].
 pub(super) fn time_scale(key: &str, value: f64) -> Option<Problem> {
     SCALE.refuse(key, value)
 }

@@ -79,7 +79,7 @@ fn values_beyond_their_bounds_have_a_sentence() {
             "`replay.request_timeout_s` is 1e-12; write 0, or a number from 1e-9 to 1e9; 0 is no limit",
         ),
         (vec!["replay.max_gap_s=1e10"], "`replay.max_gap_s` is 1e10"),
-        (vec!["replay.time_scale=1e-308"], "`replay.arrival_scale` is 1e-308; write a number from 1e-6 to 1e9, or inf"),
+        (vec!["replay.time_scale=1e-308"], "`replay.time_scale` is 1e-308; write a number from 1e-6 to 1e9, or inf"),
         (vec!["replay.service_tokens_per_s=1e-300"], "`replay.service_tokens_per_s` is 1e-300"),
         (
             vec![&format!("{FAULT}factor=1e12}}]")],
@@ -229,6 +229,17 @@ fn no_number_that_is_accepted_breaks_a_run() {
         }
     }
     assert!(accepted > 300 && ended > 300, "{accepted} accepted, {ended} ended");
+}
+
+#[test]
+fn a_run_that_would_outlast_the_clock_ends_in_words() {
+    let row = "{\"session_id\":\"a\",\"timestamp\":0,\"input_length\":100,\"output_length\":100000000}";
+    let trace = read_bytes("t.jsonl", row.as_bytes(), &ReadOptions::default()).unwrap();
+    let slow = ["engine.timing.d0=3e6", "engine.kv_pool_tokens=1000000000", "engine.timing.d3=0", "engine.timing.p2=0"];
+    let error = sim::run(&trace, &set(&slow).unwrap(), "endless", &mut Unwatched).unwrap_err();
+    assert!(matches!(error, SimError::Endless { left: 1, .. }), "{error}");
+    let limited = [&slow[..], &["replay.request_timeout_s=1e9"]].concat();
+    sim::run(&trace, &set(&limited).unwrap(), "limited", &mut Unwatched).unwrap();
 }
 
 fn number_keys(value: &Value, path: &str, into: &mut Vec<String>) {
