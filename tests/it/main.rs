@@ -12,6 +12,7 @@
 )]
 
 mod cli;
+mod damage;
 mod docs;
 mod interrupts;
 mod replicas;
