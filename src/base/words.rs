@@ -41,6 +41,12 @@ pub fn seconds(ms: f64) -> String {
     }
 }
 
+/// So many a second: two decimals, or two significant digits where those would be zeros: `12.35`, `0.74`, `0.0016`.
+pub fn rate(per_second: f64) -> String {
+    let zeros = if per_second > 0.0 { -per_second.log10().floor() } else { 0.0 };
+    format!("{per_second:.*}", zeros.clamp(1.0, 12.0) as usize + 1)
+}
+
 /// `1 session`, `2 sessions`.
 pub fn plural(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
@@ -57,6 +63,8 @@ mod tests {
         let ms = [0.0, 0.2, 43.0, 999.4, 999.9, 1_750.0, 12_670.0, 244_000.0, 1e8];
         let text = ["0.000 s", "<0.001 s", "0.043 s", "0.999 s", "1.00 s", "1.75 s", "12.7 s", "244 s", "100,000 s"];
         assert_eq!(ms.map(seconds), text);
+        let rates = [0.0, 0.0016, 0.01, 0.0999, 0.74, 12.345, 1e-20];
+        assert_eq!(rates.map(rate), ["0.00", "0.0016", "0.010", "0.100", "0.74", "12.35", "0.0000000000000"]);
         assert_eq!(
             (percent(0.568), plural(1, "session"), plural(52, "session")),
             ("56.8 %".into(), "1 session".into(), "52 sessions".into())

@@ -19,7 +19,7 @@ Examples:
   pdreplay trace inspect trace.jsonl.zst              what is in a trace
 
 Exit codes: 0 ok; 1 the run broke a budget, completed nothing or could not write its results;
-2 bad usage or input; 130 (SIGINT) and 143 (SIGTERM) interrupted, results kept.";
+2 bad usage or input; 129 (SIGHUP), 130 (SIGINT) and 143 (SIGTERM) interrupted, results kept.";
 
 /// Replay agentic LLM traces against prefill/decode disaggregated clusters, and see why sessions starve.
 ///
@@ -46,7 +46,7 @@ pub enum Command {
     Replay(Box<ReplayArgs>),
     /// Say what a run would meet: slots, capacity, distortion by the time scale, conflicts. Sends nothing.
     Preflight(Box<PreflightArgs>),
-    /// Tables of a finished or killed run.
+    /// Tables of a run, also of one that was interrupted, killed or is under way.
     Report(ReportArgs),
     /// Look at, check, make, convert and cut traces.
     #[command(subcommand)]

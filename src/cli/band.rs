@@ -72,7 +72,7 @@ impl Band {
             let values = [band.min, band.median, band.max, band.mean].map(number);
             [band.figure.clone(), band.n.to_string()].into_iter().chain(values).chain([ci95]).collect()
         };
-        let titles = ["figure", "n", "min", "median", "max", "mean", "± 95 %"];
+        let titles = ["figure", "n", "min", "median", "max", "mean", "ci95"];
         Table::plain(&titles, bands.iter().map(row).collect())
     }
 }

@@ -4,10 +4,13 @@
 //! Invariant: `summary.json` exists only when every record was written; a failure is told in `run.json` as far as the
 //! disk allows.
 
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::folder::{self, RunFolder, RunManifest, write_whole};
+use crate::cli::folder::jsonl::way_out;
+use crate::cli::folder::{self, RunFolder, RunManifest, sizes, write_whole};
 use crate::cli::progress::Display;
 use crate::cli::provenance;
 use crate::cli::recorder::{Files, Recorder, wall_now};
@@ -19,6 +22,8 @@ use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary, Ve
 use crate::scenario::{Preflight, Scenario, Setup};
 use crate::sim::{self, RunEnd, RunStatus, SimError};
 use crate::trace::Trace;
+
+const REPORT_BUG: &str = "report this as a bug of pdreplay, with run.json; the records written so far are kept";
 
 /// What one run needs. Shared by replicas, but for folder and scenario.
 #[derive(Debug, Clone, Copy)]
@@ -56,13 +61,13 @@ pub fn drive(job: &Job, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Fin
     let mut info = provenance::run_info(job.scenario, job.trace, job.preflight);
     let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info);
     write_manifest(folder, &manifest)?;
-    let outcome = run_and_write(job, folder, &mut info, watch);
+    let outcome = caught(|| run_and_write(job, folder, &mut info, watch));
     let wall_seconds = began.elapsed().as_secs_f64();
     manifest.stamp(wall_seconds);
     match outcome {
         Ok((summary, facts)) => {
             let exit = exit_of(&summary, job.signals);
-            manifest.end(info, facts, exit);
+            manifest.end(info, facts, sizes(folder.path()), exit);
             write_manifest(folder, &manifest)?;
             watch.lap(Stage::Write);
             Ok(Finished { summary, exit, wall_seconds })
@@ -74,6 +79,19 @@ pub fn drive(job: &Job, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Fin
             Err(failure)
         }
     }
+}
+
+/// A panic inside a run is a failure of that run; what it said is on stderr, with its place.
+fn caught<T>(run: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    // What the run shared with the rest is written over or dropped, whatever state the panic left it in.
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        Err(Failure::broke(format!("the run panicked, which is a bug: {}", words_of(panic.as_ref()))).hint(REPORT_BUG))
+    })
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
 fn run_and_write(
@@ -94,7 +112,7 @@ fn run_and_write(
     let RunEnd { status, facts } = ended.map_err(stopped)?;
     let accumulator = recorded.map_err(broken)?;
     info.state = state_of(status);
-    let summary = accumulator.finish(&facts, info).map_err(Failure::broke)?;
+    let summary = accumulator.finish(&facts, info).map_err(|error| Failure::broke(error).hint(REPORT_BUG))?;
     watch.lap(Stage::Summarise);
     write_results(folder, &summary).map_err(broken)?;
     Ok((summary, facts))
@@ -137,7 +155,8 @@ fn stopped(error: SimError) -> Failure {
 
 /// A result that could not be written; the error names path and cause.
 pub fn broken(error: io::Error) -> Failure {
-    Failure::broke(error).hint("make room or choose another --output-dir; the records written so far are kept")
+    let hint = format!("{}; the records written so far are kept", way_out(&error));
+    Failure::broke(error).hint(hint)
 }
 
 fn state_of(status: RunStatus) -> RunState {
@@ -155,5 +174,64 @@ fn exit_of(summary: &RunSummary, signals: &Signals) -> Exit {
         (_, Verdict::Withheld | Verdict::Invalid) => Exit::Broke,
         (_, Verdict::Valid | Verdict::Partial) if summary.completed == 0 => Exit::Broke,
         (_, Verdict::Valid | Verdict::Partial) => Exit::Ok,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::folder::{ManifestState, Wanted};
+    use crate::trace;
+
+    const TURN: &str = "{\"session_id\":\"a\",\"turn_id\":1,\"timestamp\":0,\"input_length\":64,\"output_length\":2}\n";
+
+    #[test]
+    fn a_panic_is_a_failure_that_says_it_is_a_bug() {
+        let panics: [fn() -> Result<(), Failure>; 2] = [|| panic!("{} requests", 3), || panic!("3 requests")];
+        for panics in panics {
+            let failure = caught(panics).unwrap_err();
+            assert_eq!(failure.exit, Exit::Broke);
+            assert_eq!(failure.to_string(), "the run panicked, which is a bug: 3 requests");
+            assert!(failure.hints[0].contains("report this"));
+        }
+    }
+
+    #[test]
+    fn a_run_that_panics_leaves_its_folder_marked_as_failed() {
+        let output_dir = std::env::temp_dir().join(format!("pdreplay-drive-{}", std::process::id()));
+        let trace = trace::read_bytes("t.jsonl", TURN.as_bytes(), &trace::ReadOptions::default()).unwrap();
+        let faulty = "[[fault]]\nkind = \"kill\"\nworker = \"D5\"\nat_s = 0.0\n";
+        let scenario = crate::scenario::load_text("faulty.toml", faulty).unwrap();
+        let mut setup = Setup::new(&scenario, &trace, "id").unwrap();
+        let preflight = crate::scenario::preflight(&scenario, &trace);
+        // A set-up nothing makes: the fault strikes a worker that is not there.
+        setup.cluster.decode = 1;
+        let folder =
+            RunFolder::claim(&Wanted { output_dir: &output_dir, name: Some("a"), default_name: "", overwrite: false });
+        let folder = folder.unwrap();
+        let job = Job {
+            trace: &trace,
+            scenario: &scenario,
+            setup: &setup,
+            preflight: &preflight,
+            percentiles: &Percentiles::default(),
+            signals: &Signals::default(),
+            display: None,
+        };
+        let failure = drive(&job, &folder, &mut Stopwatch::start()).unwrap_err();
+        let text = std::fs::read_to_string(folder.file(folder::RUN)).unwrap();
+        let run: RunManifest = serde_json::from_str(&text).unwrap();
+        std::fs::remove_dir_all(&output_dir).unwrap();
+        assert!(failure.to_string().starts_with("the run panicked, which is a bug: "), "{failure}");
+        assert_eq!(
+            (run.state, run.failure, run.exit_code),
+            (ManifestState::Failed, Some(failure.to_string()), Some(1))
+        );
+    }
+
+    #[test]
+    fn other_outcomes_pass() {
+        assert_eq!(caught(|| Ok(7)).unwrap(), 7);
+        assert_eq!(caught::<()>(|| Err(Failure::input("x"))).unwrap_err().exit, Exit::Usage);
     }
 }

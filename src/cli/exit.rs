@@ -17,6 +17,8 @@ pub enum Exit {
     Broke = 1,
     /// Bad usage or bad input; nothing was run.
     Usage = 2,
+    /// The terminal is gone (SIGHUP), results kept.
+    HungUp = 129,
     /// Interrupted by SIGINT, results kept.
     Interrupted = 130,
     /// Interrupted by SIGTERM, results kept.

@@ -12,24 +12,39 @@ use crate::results::render::Table;
 /// Longest detail that is a group of its own; longer ones are words of a server and differ each time.
 const DETAIL_CHARS: usize = 60;
 
-/// Counts the events of a file; a half last line, as a killed run leaves it, is passed over.
-pub fn count(path: &Path) -> Result<Table, Failure> {
+/// The events of a file, counted.
+pub struct Ledger {
+    /// By kind and detail.
+    pub table: Table,
+    /// What is wrong with the last line: it was cut off and is not counted.
+    pub cut_off: Option<String>,
+}
+
+/// Counts the events of a file. A last line may be cut off, as a killed run or a full disk leaves it; no other.
+pub fn count(path: &Path) -> Result<Ledger, Failure> {
     let at = |error: &dyn std::fmt::Display| Failure::input(format!("cannot read {}: {error}", path.display()));
     let mut counts: BTreeMap<(LedgerKind, String), (u64, u64)> = BTreeMap::new();
-    for line in BufReader::new(File::open(path).map_err(|error| at(&error))?).lines() {
+    let mut cut_off = None;
+    for (ix, line) in BufReader::new(File::open(path).map_err(|error| at(&error))?).lines().enumerate() {
         let line = line.map_err(|error| at(&error))?;
+        if let Some(text) = cut_off.take() {
+            return Err(Failure::input(text).hint("the file was changed after the run"));
+        }
         match serde_json::from_str::<LedgerEvent>(&line) {
             Ok(event) => {
                 let detail = event.detail.unwrap_or_default().chars().take(DETAIL_CHARS).collect();
                 let (count, _) = counts.entry((event.kind, detail)).or_insert((0, event.at_ns));
                 *count += 1;
             }
-            Err(error) if error.is_eof() => {}
-            Err(error) => return Err(at(&error)),
+            Err(error) if error.is_eof() => {
+                cut_off = Some(format!("{}: line {}: cut off after {} bytes", path.display(), ix + 1, line.len()));
+            }
+            Err(error) => return Err(at(&format!("line {}: {error}", ix + 1))),
         }
     }
     let row = |((kind, detail), (count, first_ns)): (&(LedgerKind, String), &(u64, u64))| {
         vec![kind.as_str().to_owned(), detail.clone(), count.to_string(), format!("{:.3}", *first_ns as f64 / 1e9)]
     };
-    Ok(Table::plain(&["event", "detail", "count", "first at s"], counts.iter().map(row).collect()))
+    let table = Table::plain(&["event", "detail", "count", "first_at_s"], counts.iter().map(row).collect());
+    Ok(Ledger { table, cut_off })
 }

@@ -12,6 +12,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use crate::cli::exit::Failure;
+use crate::results::render::visible;
 
 /// Progress lines are dropped while this many lines wait to be written.
 const WAITING_LIMIT: usize = 8;
@@ -67,7 +68,14 @@ impl Messages {
     /// A line for information, left out when quiet.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
-            self.send(text.to_string());
+            self.send(visible(&text.to_string()).into_owned());
+        }
+    }
+
+    /// Lines as they were rendered, left out when quiet.
+    pub fn block(&self, rendered: &str) {
+        if !self.quiet {
+            self.send(rendered.trim_end().to_owned());
         }
     }
 
@@ -88,6 +96,8 @@ impl Messages {
     }
 
     fn labelled(&self, label: &str, code: &str, text: impl Display) {
+        let text = text.to_string();
+        let text = visible(&text);
         if self.color {
             self.send(format!("\x1b[1;{code}m{label}:\x1b[0m {text}"));
         } else {

@@ -25,6 +25,7 @@ mod scenario;
 mod signals;
 mod stages;
 mod stdout;
+mod stored;
 mod terminal;
 mod trace;
 
@@ -49,6 +50,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if stop.use_stderr() { Exit::Usage } else { Exit::Ok });
         }
     };
+    signals::outlive_file_size_limit();
     let terminal = Terminal::open(args.color, args.quiet);
     let exit = dispatch(args.command, &terminal).unwrap_or_else(|failure| {
         terminal.messages.failure(&failure);

@@ -7,6 +7,7 @@ use crate::cli::inputs::{InputArgs, tell_notices};
 use crate::cli::output::json;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
+use crate::results::render::visible;
 use crate::scenario::{self, Preflight, Severity};
 
 const EXAMPLES: &str = "\
@@ -34,8 +35,12 @@ pub fn run(args: &PreflightArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     tell_notices(&inputs.trace, &terminal.messages);
     terminal.messages.settle();
     let preflight = scenario::preflight(&inputs.scenario, &inputs.trace);
-    stdout::print(&if args.json { json(&preflight) } else { preflight.lines().join("\n") })?;
+    stdout::print(&if args.json { json(&preflight) } else { shown(&preflight) })?;
     Ok(if preflight.refuses() { Exit::Broke } else { Exit::Ok })
+}
+
+fn shown(preflight: &Preflight) -> String {
+    preflight.lines().iter().map(|line| visible(line) + "\n").collect()
 }
 
 /// Why a run is refused, and how to run it all the same.

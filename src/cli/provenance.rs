@@ -51,7 +51,7 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
         time_scale_text: preflight.time_scale.clone(),
         seed: scenario.seed,
         driver: "virtual time".into(),
-        state: RunState::Killed,
+        state: RunState::Unfinished,
         rebuilt: false,
         budgets: Budgets {
             max_bad_share: scenario.integrity.max_bad_share,

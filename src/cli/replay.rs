@@ -34,16 +34,16 @@ pub struct ReplayArgs {
     inputs: InputArgs,
     /// Run seeded replicas (seed, seed + 1, …), each in its own folder rNN. Without jitter they would all be alike: where
     /// the scenario's `replay.arrival_jitter_ms` is 0, 1 ms is taken; `--set replay.arrival_jitter_ms=0` takes none.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "Run", value_parser = clap::value_parser!(u32).range(1..=1000))]
     replicas: u32,
     /// Threads for the replicas; default: one per processor.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", help_heading = "Run", value_parser = clap::value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
     /// Run although policy, mechanism and router do not fit together.
-    #[arg(long)]
+    #[arg(long, help_heading = "Run")]
     allow_conflict: bool,
     /// Do not print the preflight.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     no_preflight: bool,
     /// Directory of all run folders.
     #[arg(long, value_name = "DIR", default_value = "outputs", help_heading = "Results")]
@@ -64,6 +64,7 @@ pub struct ReplayArgs {
 /// Runs it.
 pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let mut watch = Stopwatch::start();
+    RunFolder::check(&wanted(args, ""))?;
     let mut inputs = args.inputs.resolve()?;
     watch.lap(Stage::Read);
     let jittered =
@@ -101,19 +102,18 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     print(&finished, &folder, args, terminal)?;
     watch.lap(Stage::Print);
     if args.timings {
-        terminal.messages.note(watch.table().render(Format::Table, terminal.style).trim_end());
+        terminal.messages.block(&watch.table().render(Format::Table, terminal.style));
     }
     Ok(finished.exit)
 }
 
 fn claim(args: &ReplayArgs, inputs: &Inputs) -> Result<RunFolder, Failure> {
     let began = Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S");
-    RunFolder::claim(&Wanted {
-        output_dir: &args.output_dir,
-        name: args.name.as_deref(),
-        default_name: &format!("{began}-{}", path_safe(&inputs.scenario.name)),
-        overwrite: args.overwrite,
-    })
+    RunFolder::claim(&wanted(args, &format!("{began}-{}", path_safe(&inputs.scenario.name))))
+}
+
+fn wanted<'a>(args: &'a ReplayArgs, default_name: &'a str) -> Wanted<'a> {
+    Wanted { output_dir: &args.output_dir, name: args.name.as_deref(), default_name, overwrite: args.overwrite }
 }
 
 fn print(finished: &Finished, folder: &RunFolder, args: &ReplayArgs, terminal: &Terminal) -> Result<(), Failure> {

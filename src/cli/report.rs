@@ -1,7 +1,8 @@
 //! `report`: tables of a run folder, also of one whose run was killed.
 //!
-//! The summary is computed anew from `requests.jsonl`, with `run.json` for what the records do not hold, so the
-//! percentiles are free to choose and a killed run needs nothing special.
+//! The summary is computed anew from `requests.jsonl`, with `run.json` and `summary.json` for what the records do not hold,
+//! so the percentiles are free to choose and a killed run needs nothing special. Invariant: a file of the folder that is
+//! missing, cut or changed is named on stderr.
 
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind};
@@ -16,6 +17,7 @@ use crate::cli::output::OutputArgs;
 use crate::cli::provenance::bare_info;
 use crate::cli::replicas::{self, Replicas};
 use crate::cli::stdout;
+use crate::cli::stored::Stored;
 use crate::cli::terminal::Terminal;
 use crate::record::{RequestRecord, RunFacts};
 use crate::results::render::{self, Extras, Format, Table};
@@ -85,18 +87,21 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let found = find(&args.run)?;
     let format = args.output.format();
     if args.tables.events {
-        let table = ledger::count(&found.folder.join(folder::EVENTS))?;
-        stdout::print(&table.render(format, terminal.style))?;
+        tell_damage(&found, None, terminal);
+        let ledger = ledger::count(&found.folder.join(folder::EVENTS))?;
+        ledger.cut_off.iter().for_each(|cut_off| terminal.messages.warning(cut_off));
+        terminal.messages.settle();
+        stdout::print(&ledger.table.render(format, terminal.style))?;
         return Ok(Exit::Ok);
     }
-    let summary = summarise(&found, percentiles, terminal)?;
+    let (summary, stored) = summarise(&found, &percentiles, terminal)?;
     terminal.messages.settle();
-    match args.tables.of(&summary) {
-        Some(table) => stdout::print(&table.render(format, terminal.style))?,
-        None if format == Format::Json && args.output.percentiles.is_none() && is_whole(&found) => {
-            stdout::print(&read(&found.folder.join(folder::SUMMARY))?)?;
+    match (args.tables.of(&summary), stored) {
+        (Some(table), _) => stdout::print(&table.render(format, terminal.style))?,
+        (None, Some(stored)) if format == Format::Json && args.output.percentiles.is_none() => {
+            stdout::print(&stored.text)?;
         }
-        None => stdout::print(&args.output.summary(&summary, &extras(&found), terminal.style))?,
+        (None, _) => stdout::print(&args.output.summary(&summary, &extras(&found), terminal.style))?,
     }
     Ok(Exit::Ok)
 }
@@ -117,12 +122,6 @@ impl TableArgs {
 fn extras(found: &Found) -> Extras {
     let wall_s = found.manifest.as_ref().and_then(|manifest| manifest.wall_seconds);
     Extras { wall_s, files: Some(format!("{}/", found.folder.display())) }
-}
-
-/// The run ended by itself and wrote its summary.
-fn is_whole(found: &Found) -> bool {
-    let ended = found.manifest.as_ref().is_some_and(|manifest| manifest.facts.is_some());
-    ended && found.folder.join(folder::SUMMARY).is_file()
 }
 
 fn read_replicas(run: &Path) -> Result<Option<Replicas>, Failure> {
@@ -153,28 +152,94 @@ fn find(run: &Path) -> Result<Found, Failure> {
     Ok(Found { folder: folder.to_path_buf(), requests, manifest })
 }
 
-/// The summary, from the records; says what is missing.
-fn summarise(found: &Found, percentiles: Percentiles, terminal: &Terminal) -> Result<RunSummary, Failure> {
+/// The summary, from the records, and the one in the folder when it may be used; says what is missing.
+fn summarise(
+    found: &Found,
+    percentiles: &Percentiles,
+    terminal: &Terminal,
+) -> Result<(RunSummary, Option<Stored>), Failure> {
+    let mut stored = stored(found, terminal);
+    tell_damage(found, stored.as_ref(), terminal);
     let records = read_records(&found.requests, terminal)?;
-    let (info, facts) = match &found.manifest {
+    let (mut info, facts) = match &found.manifest {
         Some(manifest) => described(found, manifest, terminal),
+        None if records.is_empty() => return Err(nothing_in(&found.requests)),
         None => (bare_info(&found.requests, &records), RunFacts::default()),
     };
-    let mut accumulator = Accumulator::new(percentiles);
-    records.iter().for_each(|record| accumulator.push(record, &[]));
-    accumulator.finish(&facts, &info).map_err(Failure::input)
+    let sum_up = |info: &RunInfo| {
+        let mut accumulator = Accumulator::new(percentiles.clone());
+        records.iter().for_each(|record| accumulator.push(record, &[]));
+        accumulator.finish(&facts, info).map_err(|error| {
+            Failure::input(format!("{}: {error}", found.requests.display()))
+                .hint("the file was cut or changed after the run: take it from a copy, or run again")
+        })
+    };
+    info.rebuilt |= stored.is_none();
+    let mut summary = sum_up(&info)?;
+    if let Some(contradictions) = stored.as_ref().and_then(|stored| stored.contradictions(&summary)) {
+        let path = found.folder.join(folder::SUMMARY);
+        terminal
+            .messages
+            .warning(format!("{} contradicts the records, and is not used: {contradictions}", path.display()));
+        (stored, info.rebuilt) = (None, true);
+        summary = sum_up(&info)?;
+    }
+    if let Some(stored) = &stored {
+        recall_gaps(&mut summary, stored, terminal);
+    }
+    Ok((summary, stored))
+}
+
+/// The summary in the folder of a run that ended; says why it cannot be used.
+fn stored(found: &Found, terminal: &Terminal) -> Option<Stored> {
+    found.manifest.as_ref()?.facts.as_ref()?;
+    let path = found.folder.join(folder::SUMMARY);
+    let unusable = |cause: String| {
+        terminal.messages.warning(format!(
+            "{} cannot be used: {cause}; the summary is rebuilt from {}",
+            path.display(),
+            found.requests.display()
+        ));
+    };
+    Stored::read(&path).map_err(unusable).ok()
+}
+
+/// Names the files of the folder that are not as the run left them. Of a summary that cannot be used all is said.
+fn tell_damage(found: &Found, stored: Option<&Stored>, terminal: &Terminal) {
+    let files = found.manifest.as_ref().map(|manifest| folder::damage(&found.folder, &manifest.files));
+    let told = |(name, _): &(String, String)| name != folder::SUMMARY || stored.is_some();
+    files.into_iter().flatten().filter(told).for_each(|(_, text)| terminal.messages.warning(text));
+}
+
+/// Takes the token gaps from the stored summary, and says which of their percentiles it lacks.
+fn recall_gaps(summary: &mut RunSummary, stored: &Stored, terminal: &Terminal) {
+    let lost = summary.latencies.recall_itl(&stored.summary);
+    if lost.is_empty() {
+        return;
+    }
+    let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
+    let note = format!(
+        "token gaps (ITL) are not in requests.jsonl, and summary.json has no {} of them; replay with --percentiles to have it",
+        lost.join(", ")
+    );
+    terminal.messages.warning(&note);
+    summary.percentile_notes.push(note);
+}
+
+fn nothing_in(path: &Path) -> Failure {
+    Failure::input(format!("{} holds no request record: there is nothing to report", path.display()))
+        .hint("give a run folder, such as outputs/NAME, or a file of records in one")
 }
 
 fn described(found: &Found, manifest: &RunManifest, terminal: &Terminal) -> (RunInfo, RunFacts) {
     let mut info = manifest.info.clone();
-    info.rebuilt = !is_whole(found);
     let facts = manifest.facts.clone().unwrap_or_else(|| {
-        info.state = RunState::Killed;
+        info.state = RunState::Unfinished;
         let what = match manifest.state {
             ManifestState::Running if is_in_use(&found.folder) => "is still under way".to_owned(),
             ManifestState::Failed => format!("failed: {}", manifest.failure.as_deref().unwrap_or("cause unknown")),
             ManifestState::Running | ManifestState::Completed | ManifestState::Interrupted | ManifestState::Stopped => {
-                "was killed".to_owned()
+                "did not end properly (killed, crashed or the disk was full)".to_owned()
             }
         };
         terminal.messages.warning(format!(

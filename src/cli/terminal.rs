@@ -13,6 +13,12 @@ use crate::results::render::Style;
 /// Width of text that goes to a file or a pipe.
 const FILE_COLUMNS: usize = 160;
 
+/// Width of a terminal that does not say.
+const UNKNOWN_COLUMNS: usize = 80;
+
+/// No text is broken narrower than this.
+const LEAST_COLUMNS: usize = 40;
+
 /// When to use colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ColorWhen {
@@ -39,7 +45,7 @@ impl ColorWhen {
 pub struct Terminal {
     /// Everything on stderr but the bar.
     pub messages: Messages,
-    /// A bar may be drawn on stderr.
+    /// A bar may be drawn on stderr, and its width is known.
     pub stderr_draws: bool,
     /// Colour and width of stdout.
     pub style: Style,
@@ -52,7 +58,7 @@ impl Terminal {
         let stdout = std::io::stdout().is_terminal();
         Terminal {
             messages: Messages::start(color.on(stderr), quiet),
-            stderr_draws: stderr && is_able(),
+            stderr_draws: stderr && is_able() && terminal_size::terminal_size_of(std::io::stderr()).is_some(),
             style: Style { color: color.on(stdout), width: if stdout { columns() } else { FILE_COLUMNS } },
         }
     }
@@ -62,7 +68,9 @@ fn is_able() -> bool {
     env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Columns of the terminal, as far as anybody says.
+/// Columns of the terminal: its own word, else that of the shell.
 fn columns() -> usize {
-    terminal_size::terminal_size().map_or(Style::default().width, |(width, _)| usize::from(width.0))
+    let told = || env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
+    let own = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
+    own.or_else(told).unwrap_or(UNKNOWN_COLUMNS).max(LEAST_COLUMNS)
 }

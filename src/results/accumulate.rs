@@ -25,10 +25,7 @@ use crate::record::{ExecutionMode, Outcome, RequestRecord, RunFacts};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SummaryError {
     /// Requests vanished or were counted twice.
-    #[error(
-        "{planned} requests were planned but {recorded} have an outcome; a run must account for each of them: \
-         check that requests.jsonl is whole, and report this as a bug if it is"
-    )]
+    #[error("{planned} requests were planned but {recorded} have an outcome; a run must account for each of them")]
     Unaccounted {
         /// Requests planned.
         planned: u64,
@@ -118,11 +115,11 @@ impl Accumulator {
     /// The summary of everything pushed.
     ///
     /// # Errors
-    /// When planned requests and outcomes differ. A killed run may lack records; its gap is stated in the summary.
+    /// When planned requests and outcomes differ. An unfinished run may lack records; its gap is stated in the summary.
     pub fn finish(self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
         let planned = if facts.planned > 0 { facts.planned } else { info.requests };
         let recorded = self.outcomes.total();
-        let may_lack = info.state == RunState::Killed && recorded < planned;
+        let may_lack = info.state == RunState::Unfinished && recorded < planned;
         if recorded != planned && !may_lack {
             return Err(SummaryError::Unaccounted { planned, recorded });
         }

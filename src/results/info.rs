@@ -37,7 +37,7 @@ pub struct RunInfo {
     pub driver: String,
     /// How the run ended.
     pub state: RunState,
-    /// Rebuilt from `requests.jsonl` alone: token arrivals and, for a killed run, worker facts are missing.
+    /// Rebuilt from `requests.jsonl` alone: token arrivals and, for an unfinished run, worker facts are missing.
     pub rebuilt: bool,
     /// Budgets of the integrity gate.
     pub budgets: Budgets,
@@ -59,8 +59,9 @@ pub enum RunState {
     Interrupted,
     /// Stopped by a failed turn.
     Stopped,
-    /// Died before it could write its summary; requests without a record are unaccounted for.
-    Killed,
+    /// Wrote no summary: under way, failed, killed or crashed; requests without a record are unaccounted for.
+    #[serde(alias = "killed")]
+    Unfinished,
 }
 
 /// Budgets a run must keep for its headline to be printed.
@@ -105,7 +106,7 @@ impl RunState {
             RunState::Completed => "completed",
             RunState::Interrupted => "interrupted",
             RunState::Stopped => "stopped",
-            RunState::Killed => "killed",
+            RunState::Unfinished => "unfinished",
         }
     }
 }

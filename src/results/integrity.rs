@@ -21,7 +21,7 @@ pub struct Integrity {
     pub state: RunState,
     /// Requests planned.
     pub planned: u64,
-    /// Requests recorded; all of the planned ones unless the run was killed.
+    /// Requests recorded; all of the planned ones unless the run did not come to its end.
     pub recorded: u64,
     /// Truncated, aborted, error and timeout over those that ran to an end, 0 to 1.
     pub bad_share: Option<f64>,
@@ -152,8 +152,8 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
             count(outcomes.cancelled),
             count(outcomes.skipped)
         )),
-        RunState::Killed => notes.push(format!(
-            "the run was killed: {} of {} requests have a record, the rest is unaccounted for",
+        RunState::Unfinished => notes.push(format!(
+            "the run has not come to its end: {} of {} requests have a record, the rest is unaccounted for",
             count(outcomes.total()),
             count(*planned)
         )),

@@ -262,6 +262,30 @@ impl Latencies {
     }
 }
 
+impl Latencies {
+    /// Takes the token gaps, which no record holds, from an earlier summary of the same run: the `summary` of a
+    /// `summary.json`. Gives the percentiles that it does not have.
+    pub fn recall_itl(&mut self, summary: &serde_json::Value) -> Vec<Percentile> {
+        let itl = &mut self.0[Metric::Itl as usize];
+        let number = |key: String| summary.get(key).and_then(serde_json::Value::as_f64);
+        let count = |key: &str| summary.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
+        (itl.n, itl.n_excluded) = (count("n_itl"), count("n_excluded_itl"));
+        let statistic = |name: &str| number(format!("{name}_itl_ms"));
+        (itl.mean_ms, itl.median_ms, itl.std_ms) = (statistic("mean"), statistic("median"), statistic("std"));
+        (itl.min_ms, itl.max_ms) = (statistic("min"), statistic("max"));
+        for rung in &mut itl.rungs {
+            rung.ms = match rung.percentile {
+                Percentile::MIN => itl.min_ms,
+                Percentile::P50 => itl.median_ms,
+                Percentile::MAX => itl.max_ms,
+                percentile => number(format!("{percentile}_itl_ms")),
+            };
+        }
+        let lost = itl.rungs.iter().filter(|rung| itl.n > 0 && rung.ms.is_none());
+        lost.map(|rung| rung.percentile).collect()
+    }
+}
+
 impl Serialize for Latencies {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;

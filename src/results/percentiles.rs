@@ -31,6 +31,10 @@ pub enum PercentileError {
 }
 
 impl Percentile {
+    /// The minimum.
+    pub const MIN: Percentile = Percentile(0);
+    /// The maximum.
+    pub const MAX: Percentile = Percentile(WHOLE);
     /// The median.
     pub const P50: Percentile = Percentile(50_000_000);
     /// 90 %.

@@ -19,7 +19,9 @@ pub enum RecordError {
         source: io::Error,
     },
     /// The last line was cut off: the run was killed while writing it. All lines before it are whole.
-    #[error("line {line}: cut off after {bytes} bytes, as a killed run leaves it; the request it began is not counted")]
+    #[error(
+        "line {line}: cut off after {bytes} bytes, as a killed run or a full disk leaves it; the request it began is not counted"
+    )]
     CutOff {
         /// Line, from 1.
         line: u64,

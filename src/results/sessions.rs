@@ -46,7 +46,8 @@ pub struct SessionRow {
     pub seeds: u64,
     /// Reseeds.
     pub reseeds: u64,
-    /// Most frequent reason of the later turns that did not go direct.
+    /// Most frequent reason of the later turns that did not go direct, but for a first placement that went well; null
+    /// when there are none.
     pub main_reason: Option<ModeReason>,
     /// Mean E2E of ok turns, ms.
     pub mean_e2e_ms: Option<f64>,
@@ -130,7 +131,7 @@ impl SessionTallies {
         share(self.tallies.iter().map(|tally| tally.peak_context_tokens).sum(), self.tallies.len() as u64)
     }
 
-    /// Rows by arrival rank. Without facts (a killed run) the rank is the order of the first scheduled turns.
+    /// Rows by arrival rank. Without facts (an unfinished run) the rank is the order of the first scheduled turns.
     pub(super) fn rows(&self, facts: &[SessionFacts]) -> Vec<SessionRow> {
         let facts: HashMap<&str, &SessionFacts> = facts.iter().map(|fact| (fact.session_id.as_str(), fact)).collect();
         let mut order: Vec<&SessionTally> = self.tallies.iter().collect();
@@ -271,6 +272,11 @@ impl Turn {
         self.mode == ExecutionMode::KvcacheDirectToDSession && self.outcome.is_ok()
     }
 
+    /// Every session that goes direct was placed once: that is no reason against it.
+    fn is_good_seed(&self) -> bool {
+        self.mode == ExecutionMode::KvcacheSeed && self.outcome.is_ok()
+    }
+
     fn letter(&self) -> char {
         match self.outcome {
             Outcome::Truncated => 'T',
@@ -297,7 +303,8 @@ impl Turn {
 
 fn main_reason(later: &[&Turn]) -> Option<ModeReason> {
     let mut counts = BTreeMap::new();
-    for turn in later.iter().filter(|turn| turn.mode != ExecutionMode::KvcacheDirectToDSession) {
+    for turn in later.iter().filter(|turn| turn.mode != ExecutionMode::KvcacheDirectToDSession && !turn.is_good_seed())
+    {
         *counts.entry(turn.reason).or_insert(0) += 1;
     }
     most_frequent(&counts)

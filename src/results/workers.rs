@@ -41,7 +41,7 @@ pub struct WorkerRow {
     pub p95_e2e_ms: Option<f64>,
     /// E2E p99 of its ok requests, ms; exact.
     pub p99_e2e_ms: Option<f64>,
-    /// Its own account of the run; null when it is missing (a killed run).
+    /// Its own account of the run; null when it is missing (an unfinished run).
     pub account: Option<WorkerRecord>,
 }
 

@@ -234,16 +234,10 @@ fn a_full_disk_stops_the_run() {
     let scratch = Scratch::new();
     let made = ["trace", "generate", "--sessions", "20", "-o", "trace.jsonl", "-q"];
     scratch.run(&made).code(0);
-    // A limit on file size is met as an error of the write once the signal for it is ignored, as on a full disk.
-    let script = "trap '' XFSZ; ulimit -f 64; exec \"$0\" replay trace.jsonl --name full -q";
-    let output = Command::new("bash")
-        .args(["-c", script, env!("CARGO_BIN_EXE_pdreplay")])
-        .current_dir(scratch.path())
-        .output()
-        .unwrap();
-    let ran = Ran::of(output).code(1);
+    // A limit on file size is met as an error of the write, as on a full disk.
+    let ran = limited(&scratch, "ulimit -f 64", "replay trace.jsonl --name full -q").code(1);
     assert!(ran.stderr.starts_with("error: cannot write outputs/full/"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("hint: ") && ran.stdout.is_empty(), "{ran:?}");
+    assert!(ran.stderr.contains("hint: raise the limit") && ran.stdout.is_empty(), "{ran:?}");
     assert!(!scratch.join("outputs/full/summary.json").exists());
     let run = scratch.json("outputs/full/run.json");
     assert_eq!(run["state"], "failed");
@@ -251,6 +245,65 @@ fn a_full_disk_stops_the_run() {
         run["failure"].as_str().unwrap().contains("requests.jsonl")
             || run["failure"].as_str().unwrap().contains("parquet")
     );
+}
+
+/// The binary under a limit of the shell.
+fn limited(scratch: &Scratch, limit: &str, args: &str) -> Ran {
+    let script = format!("{limit}; exec \"$0\" {args}");
+    let shell = Command::new("bash")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_pdreplay")])
+        .current_dir(scratch.path())
+        .output()
+        .unwrap();
+    Ran::of(shell)
+}
+
+#[test]
+fn a_limit_is_told_by_its_name() {
+    let scratch = with_trace();
+    let files = limited(&scratch, "ulimit -f 20", "trace generate -o big.jsonl").code(1);
+    assert!(files.stderr.starts_with("error: cannot write big.jsonl: File too large"), "{}", files.stderr);
+    assert!(!scratch.join("big.jsonl").exists());
+    let open = limited(&scratch, "ulimit -n 6", "replay trace.jsonl --name one -q").code(1);
+    assert!(open.stderr.contains("hint: raise the limit on open files (`ulimit -n`)"), "{}", open.stderr);
+    assert!(!open.stderr.contains("make room"), "{}", open.stderr);
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_before_the_trace_is_read() {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "one", "-q"]).code(0);
+    scratch.run(&["replay", "missing.jsonl", "--name", "one"]).refused(&["one exists", "--overwrite"]);
+    scratch.run(&["replay", "missing.jsonl", "--name", "ünï"]).refused(&["ünï", "ASCII letters"]);
+    scratch.write("outputs/one/notes.txt", "mine");
+    scratch.run(&["replay", "missing.jsonl", "--name", "one", "--overwrite"]).refused(&["notes.txt"]);
+}
+
+#[test]
+fn columns_of_a_csv_are_named_like_keys() {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "one"]).code(0);
+    replay(&scratch, &["--name", "many", "--replicas", "2"]).code(0);
+    for args in [&["outputs/one", "--events"][..], &["outputs/one", "--sessions"], &["outputs/many"]] {
+        let ran = scratch.run(&[&["report"], args, &["--format", "csv"]].concat()).code(0);
+        let is_key = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | ',');
+        assert!(ran.stdout.lines().next().unwrap().chars().all(is_key), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_slow_run_has_a_rate() {
+    let scratch = with_trace();
+    let ran = replay(&scratch, &["--name", "one", "--time-scale", "0.001"]).code(0);
+    assert!(ran.stdout.contains(" 0.00044 requests/s, 0.0089 answer tokens/s"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_session_that_goes_direct_has_no_reason_against_it() {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "one"]).code(0);
+    let rows = scratch.json("outputs/one/summary.json");
+    assert!(rows["sessions"].as_array().unwrap().iter().all(|row| row["seeds"] == 1 && row["main_reason"].is_null()));
 }
 
 #[test]

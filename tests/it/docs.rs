@@ -1,4 +1,4 @@
-//! The commands in README.md and docs/ run as they are written.
+//! The commands in README.md and docs/ run as they are written, and the sample in README.md is what they print.
 //!
 //! Every line of a `sh` block that begins with `pdreplay` is run by a shell, in a directory that has the
 //! repository's scenarios and traces; the blocks of one document share it. A line must exit with 0, or with the code
@@ -22,6 +22,24 @@ fn commands_in_the_documents_run() {
         run_all(document, &commands);
     }
     assert!(count >= 5, "only {count} commands were found");
+}
+
+#[test]
+fn the_sample_in_the_readme_is_what_the_program_prints() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let sample = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let ran = Scratch::new().run(&["replay"]).code(0);
+    assert_eq!(timeless(sample), timeless(&ran.stdout));
+}
+
+/// The summary without what differs from run to run: the wall time, and the time stamp in the name of the folder.
+fn timeless(summary: &str) -> String {
+    let (headline, rest) = summary.split_once('\n').unwrap();
+    let (headline, wall) = headline.rsplit_once(", ").unwrap();
+    assert!(wall.ends_with(" s") && wall.parse::<f64>().is_err(), "no wall time at the end of {headline}");
+    let stamp = rest.split_once("outputs/").unwrap().1.split_once("-default").unwrap().0;
+    assert_eq!(stamp.len(), "2026-11-30T21-04-10".len(), "{stamp}");
+    format!("{headline}\n{}", rest.replace(stamp, "…"))
 }
 
 fn commands_of(text: &str) -> Vec<String> {

@@ -13,6 +13,7 @@
 
 mod bounds;
 mod cli;
+mod damage;
 mod docs;
 mod interrupts;
 mod replicas;

@@ -1,10 +1,12 @@
 //! One growing file of JSON lines, written so that a killed run keeps what has ended.
 //!
 //! Lines are gathered and handed to the file whole, at least every half second of wall time, so a reader never sees
-//! a half line unless the disk itself failed. Every error names the path.
+//! a half line unless the disk itself failed; a run that panics hands over what it has. Every error names the path.
 
+use std::error::Error;
+use std::fmt::{self, Display};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -62,7 +64,74 @@ impl JsonLines {
     }
 }
 
+impl Drop for JsonLines {
+    fn drop(&mut self) {
+        // After `finish` there is nothing left; after a panic the lines so far are worth a try.
+        let _ = self.flush();
+    }
+}
+
+/// A write that failed, and where.
+#[derive(Debug)]
+struct WriteError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write {}: {}", self.path.display(), self.source)
+    }
+}
+
+impl Error for WriteError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
 /// `error` with the path it concerns.
 pub fn at_path(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+    io::Error::new(error.kind(), WriteError { path: path.to_path_buf(), source: error })
+}
+
+/// What to do about a file that could not be made or written.
+pub fn way_out(error: &io::Error) -> &'static str {
+    /// Too many open files, of the system and of the process: the same numbers on Linux and macOS.
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<WriteError>());
+    match (error.kind(), inner.map_or(error, |inner| &inner.source).raw_os_error()) {
+        (_, Some(ENFILE | EMFILE)) => "raise the limit on open files (`ulimit -n`), or run fewer --jobs at once",
+        (ErrorKind::FileTooLarge, _) => "raise the limit on the size of a file (`ulimit -f`)",
+        (ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _) => "make room, or choose another --output-dir",
+        (_, _) => "choose another --output-dir",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::recorder::wall_now;
+
+    #[test]
+    fn lines_gathered_before_a_panic_reach_the_file() {
+        let path = std::env::temp_dir().join(format!("pdreplay-jsonl-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let mut lines = JsonLines::create(path.clone(), wall_now()).unwrap();
+        lines.push(&7).unwrap();
+        drop(lines);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "7\n");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn the_way_out_fits_the_cause() {
+        let hint = |number: i32| way_out(&at_path(Path::new("x"), io::Error::from_raw_os_error(number)));
+        // EMFILE, EFBIG, ENOSPC, EACCES on Linux and macOS.
+        assert_eq!(
+            [24, 27, 28, 13].map(|number| hint(number).split([' ', ',']).next().unwrap()),
+            ["raise", "raise", "make", "choose"]
+        );
+    }
 }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::folder::{HostFacts, RUN};
+use crate::cli::folder::{HostFacts, RUN, Sizes};
 use crate::cli::provenance::{VERSION, run_id};
 use crate::record::RunFacts;
 use crate::results::{RunInfo, RunState};
@@ -66,13 +66,16 @@ pub struct RunManifest {
     pub info: RunInfo,
     /// What the run left beside its requests, once it ended.
     pub facts: Option<RunFacts>,
+    /// Bytes of each file beside this one, once the run ended.
+    #[serde(default)]
+    pub files: Sizes,
 }
 
 /// How far a run came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ManifestState {
-    /// Begun; a folder that still says so belongs to a run under way or killed.
+    /// Begun; a folder that still says so belongs to a run under way, or to one that was killed or crashed.
     Running,
     /// Every planned request ended by itself.
     Completed,
@@ -152,20 +155,22 @@ impl RunManifest {
             host: HostFacts::read(),
             info: info.clone(),
             facts: None,
+            files: Sizes::new(),
         }
     }
 
     /// The run ended by itself or by a signal.
-    pub fn end(&mut self, info: RunInfo, facts: RunFacts, exit: Exit) {
+    pub fn end(&mut self, info: RunInfo, facts: RunFacts, files: Sizes, exit: Exit) {
         self.state = match info.state {
             RunState::Completed => ManifestState::Completed,
             RunState::Interrupted => ManifestState::Interrupted,
             RunState::Stopped => ManifestState::Stopped,
-            RunState::Killed => ManifestState::Failed,
+            RunState::Unfinished => ManifestState::Failed,
         };
         self.exit_code = Some(exit as u8);
         self.info = info;
         self.facts = Some(facts);
+        self.files = files;
     }
 
     /// The run could not go on.

@@ -7,6 +7,7 @@
 mod host;
 pub mod jsonl;
 pub mod manifest;
+mod sizes;
 mod whole;
 
 use std::fs::{self, File, TryLockError};
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub use host::HostFacts;
 pub use manifest::{ManifestState, RunManifest};
+pub use sizes::{Sizes, damage, sizes};
 pub use whole::{Part, part_of, write_whole};
 
 use crate::cli::exit::Failure;
@@ -64,6 +66,17 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
+    /// Refuses what a claim would refuse, as far as that shows without making anything: before any work is done.
+    pub fn check(wanted: &Wanted) -> Result<(), Failure> {
+        let Some(name) = wanted.name.map(check_name).transpose()? else { return Ok(()) };
+        let path = wanted.output_dir.join(name);
+        match path.symlink_metadata() {
+            Ok(_) if wanted.overwrite => Leftovers::find(&path).map(drop),
+            Ok(_) => Err(is_taken(&path)),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Claims the folder, before anything is sent.
     pub fn claim(wanted: &Wanted) -> Result<RunFolder, Failure> {
         let name = wanted.name.map(check_name).transpose()?;
@@ -95,14 +108,20 @@ impl RunFolder {
     }
 }
 
-/// Whether a run is writing to the folder at `path` right now.
+/// Whether a run is writing to the folder at `path` right now. The folder of a replica is covered by the lock of the
+/// one around it.
 pub fn is_in_use(path: &Path) -> bool {
-    File::open(path).is_ok_and(|directory| matches!(directory.try_lock(), Err(TryLockError::WouldBlock)))
+    let is_held = |path: &Path| {
+        File::open(path).is_ok_and(|directory| matches!(directory.try_lock(), Err(TryLockError::WouldBlock)))
+    };
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let is_replica = path.file_name().and_then(|name| name.to_str()).is_some_and(is_replica_name);
+    is_held(&path) || (is_replica && path.parent().is_some_and(is_held))
 }
 
-/// `name` as part of a path: other characters than letters, digits, `.`, `_` and `-` become `-`.
+/// `name` as part of a path: other characters than ASCII letters, digits, `.`, `_` and `-` become `-`.
 pub fn path_safe(name: &str) -> String {
-    let keep = |c: char| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
+    let keep = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
     name.chars().map(keep).collect()
 }
 
@@ -114,7 +133,7 @@ pub fn replica_name(number: u32) -> String {
 fn check_name(name: &str) -> Result<&str, Failure> {
     if name.is_empty() || name.starts_with('.') || path_safe(name) != name {
         return Err(Failure::input(format!("`{name}` cannot name a run folder"))
-            .hint("use letters, digits, `-`, `_` and `.`, not `.` first; choose the place with --output-dir"));
+            .hint("use ASCII letters, digits, `-`, `_` and `.`, not `.` first; choose the place with --output-dir"));
     }
     Ok(name)
 }
@@ -125,16 +144,18 @@ fn claim_named(wanted: &Wanted, name: &str) -> Result<RunFolder, Failure> {
         Ok(()) => lock(path),
         Err(error) if error.kind() == ErrorKind::AlreadyExists && wanted.overwrite => {
             let folder = lock(path)?;
-            clear(folder.path())?;
+            Leftovers::find(folder.path())?.remove()?;
             Ok(folder)
         }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            Err(Failure::input(format!("the run folder {} exists", path.display()))
-                .hint("give another --name, or none for a time-stamped one")
-                .hint("--overwrite replaces an earlier run, and only files pdreplay itself wrote"))
-        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(is_taken(&path)),
         Err(error) => Err(cannot_create(&path, &error)),
     }
+}
+
+fn is_taken(path: &Path) -> Failure {
+    Failure::input(format!("the run folder {} exists", path.display()))
+        .hint("give another --name, or none for a time-stamped one")
+        .hint("--overwrite replaces an earlier run, and only files pdreplay itself wrote")
 }
 
 fn claim_next(wanted: &Wanted) -> Result<RunFolder, Failure> {
@@ -165,37 +186,44 @@ fn lock(path: PathBuf) -> Result<RunFolder, Failure> {
     }
 }
 
-/// Removes an earlier run, after making sure that nothing else is in the folder.
-fn clear(path: &Path) -> Result<(), Failure> {
-    let unreadable = |error: io::Error| Failure::input(format!("cannot read {}: {error}", path.display()));
-    let mut files = Vec::new();
-    let mut replicas = Vec::new();
-    for entry in fs::read_dir(path).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        let is_folder = entry.file_type().map_err(unreadable)?.is_dir();
-        let name = entry.file_name();
-        match name.to_str() {
-            Some(name) if is_folder && is_replica_name(name) => {
-                for inner in fs::read_dir(entry.path()).map_err(unreadable)? {
-                    let inner = inner.map_err(unreadable)?;
-                    let is_folder = inner.file_type().map_err(unreadable)?.is_dir();
-                    require_own(&inner.path(), is_folder)?;
-                    files.push(inner.path());
-                }
-                replicas.push(entry.path());
-            }
-            _ => {
+/// What an earlier run left in its folder; nothing else is in it.
+struct Leftovers {
+    files: Vec<PathBuf>,
+    replicas: Vec<PathBuf>,
+}
+
+impl Leftovers {
+    /// Looks, and refuses a folder that holds anything else.
+    fn find(path: &Path) -> Result<Leftovers, Failure> {
+        let unreadable = |error: io::Error| Failure::input(format!("cannot read {}: {error}", path.display()));
+        let mut found = Leftovers { files: Vec::new(), replicas: Vec::new() };
+        for entry in fs::read_dir(path).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            let is_folder = entry.file_type().map_err(unreadable)?.is_dir();
+            if !is_folder || !entry.file_name().to_str().is_some_and(is_replica_name) {
                 require_own(&entry.path(), is_folder)?;
-                files.push(entry.path());
+                found.files.push(entry.path());
+                continue;
             }
+            for inner in fs::read_dir(entry.path()).map_err(unreadable)? {
+                let inner = inner.map_err(unreadable)?;
+                let is_folder = inner.file_type().map_err(unreadable)?.is_dir();
+                require_own(&inner.path(), is_folder)?;
+                found.files.push(inner.path());
+            }
+            found.replicas.push(entry.path());
         }
+        require_run(path, &found.files)?;
+        Ok(found)
     }
-    require_run(path, &files)?;
-    let removed = |result: io::Result<()>, path: &Path| {
-        result.map_err(|error| Failure::input(format!("cannot remove {}: {error}", path.display())))
-    };
-    files.iter().try_for_each(|file| removed(fs::remove_file(file), file))?;
-    replicas.iter().try_for_each(|folder| removed(fs::remove_dir(folder), folder))
+
+    fn remove(&self) -> Result<(), Failure> {
+        let removed = |result: io::Result<()>, path: &Path| {
+            result.map_err(|error| Failure::input(format!("cannot remove {}: {error}", path.display())))
+        };
+        self.files.iter().try_for_each(|file| removed(fs::remove_file(file), file))?;
+        self.replicas.iter().try_for_each(|folder| removed(fs::remove_dir(folder), folder))
+    }
 }
 
 fn require_own(path: &Path, is_folder: bool) -> Result<(), Failure> {
@@ -227,7 +255,7 @@ fn is_replica_name(name: &str) -> bool {
 }
 
 fn cannot_create(path: &Path, error: &io::Error) -> Failure {
-    Failure::input(format!("cannot create {}: {error}", path.display())).hint("choose another --output-dir")
+    Failure::input(format!("cannot create {}: {error}", path.display())).hint(jsonl::way_out(error))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub struct InspectArgs {
     #[command(flatten)]
     reading: ReadingArgs,
     /// One line per session instead.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     sessions: bool,
     /// Format of what is printed.
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]

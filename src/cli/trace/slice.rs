@@ -22,22 +22,22 @@ pub struct SliceArgs {
     #[command(flatten)]
     reading: ReadingArgs,
     /// Sessions of these ids, separated by commas.
-    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    #[arg(long, help_heading = "Part to keep", value_name = "IDS", value_delimiter = ',')]
     sessions: Option<Vec<String>>,
     /// The first N sessions to arrive.
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Part to keep", value_name = "N")]
     first_sessions: Option<u32>,
     /// Turns at or after this time, seconds from the first row.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Part to keep", value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
     from: Option<Dur>,
     /// Turns before this time, seconds from the first row.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Part to keep", value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
     until: Option<Dur>,
     /// Turns numbered N and above.
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Part to keep", value_name = "N")]
     first_turn: Option<u32>,
     /// Turns numbered up to N.
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Part to keep", value_name = "N")]
     last_turn: Option<u32>,
     #[command(flatten)]
     target: TargetArgs,

@@ -8,6 +8,7 @@ use crate::cli::exit::Failure;
 use crate::cli::inputs::ReadingArgs;
 use crate::cli::output::json;
 use crate::cli::stdout;
+use crate::results::render::visible;
 use crate::trace::Trace;
 
 /// Arguments of `trace validate`.
@@ -45,7 +46,7 @@ fn as_text(trace: &Trace) -> String {
         meta.block_size_source
     )];
     lines.extend(trace.notices.iter().map(|notice| format!("note: {} ({})", notice.text, notice.code)));
-    lines.join("\n")
+    lines.iter().map(|line| visible(line) + "\n").collect()
 }
 
 fn as_json(trace: &Trace) -> String {

@@ -7,5 +7,5 @@ mod table;
 mod tables;
 
 pub use summary::{Extras, summary};
-pub use table::{Format, FormatError, Style, Table};
+pub use table::{Format, FormatError, Style, Table, visible};
 pub use tables::{modes, sessions, transfers, workers};

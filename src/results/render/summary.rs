@@ -2,9 +2,9 @@
 //!
 //! Integrity comes above the numbers, and a headline that may not be read is not printed.
 
-use super::table::{BOLD, Format, GREEN, RED, Style, cut, paint};
+use super::table::{BOLD, Format, GREEN, RED, Style, cut, paint, visible};
 use super::tables;
-use crate::base::words::{count, percent, plural, seconds, tokens};
+use crate::base::words::{count, percent, plural, rate, seconds, tokens};
 use crate::record::Outcome;
 use crate::results::{Fairness, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure};
 
@@ -25,7 +25,7 @@ const PINNED_SHOWN: usize = 8;
 /// The summary as text; every line ends with a line feed.
 pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
     let mut page = Page { text: String::new(), style };
-    for line in wrap(&headline(summary, extras), style.width) {
+    for line in wrap(&visible(&headline(summary, extras)), style.width) {
         page.text += &(paint(&line, BOLD, style) + "\n");
     }
     page.text += "\n";
@@ -52,7 +52,7 @@ impl Page {
     fn section(&mut self, label: &str, lines: impl IntoIterator<Item = String>) {
         let mut label = label;
         for line in lines {
-            for part in wrap(&line, self.style.width.saturating_sub(LABEL)) {
+            for part in wrap(&visible(&line), self.style.width.saturating_sub(LABEL)) {
                 self.text += &format!("{label:<LABEL$}{part}\n");
                 label = "";
             }
@@ -163,11 +163,11 @@ fn latency(summary: &RunSummary, page: &mut Page) {
     if summary.failed > 0 {
         lines.push(format!("with failures as +∞: E2E {}", ladder(e2e, true)));
     }
-    if let (Some(rate), Some(output)) = (summary.request_throughput, summary.output_throughput) {
+    if let (Some(requests), Some(output)) = (summary.request_throughput, summary.output_throughput) {
         let window = summary.duration.map_or_else(String::new, |duration| seconds(duration * 1e3));
-        let output = tokens(output);
+        let (requests, output) = (rate(requests), if output < 10.0 { rate(output) } else { tokens(output) });
         lines.push(format!(
-            "completed: {rate:.2} requests/s, {output} answer tokens/s from first send to last end ({window})"
+            "completed: {requests} requests/s, {output} answer tokens/s from first send to last end ({window})"
         ));
     }
     page.section("latency", lines);

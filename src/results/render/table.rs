@@ -1,5 +1,9 @@
 //! [`Table`]: cells with a reading form and a raw form, and the four ways to write them.
+//!
+//! Ids and words of servers come from outside: what could steer a terminal or reorder a line is written as an escape
+//! ([`visible`]). JSON has it as it is.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
 use serde::Serialize;
@@ -138,7 +142,7 @@ impl Table {
     fn aligned(&self, style: Style) -> String {
         let shown: Vec<usize> = (0..self.columns.len()).filter(|ix| self.columns[*ix].on_terminal).collect();
         let widest = |ix: &usize| {
-            let cells = self.rows.iter().map(|row| row[*ix].shown.chars().count());
+            let cells = self.rows.iter().map(|row| visible(&row[*ix].shown).chars().count());
             cells.chain([self.columns[*ix].title.chars().count()]).max().unwrap_or(0)
         };
         let widths: Vec<usize> = shown.iter().map(widest).collect();
@@ -155,7 +159,7 @@ impl Table {
         };
         let mut text = paint(&line(&|ix| self.columns[ix].title.into()), BOLD, style) + "\n";
         for row in &self.rows {
-            text += &(line(&|ix| row[ix].shown.clone()) + "\n");
+            text += &(line(&|ix| visible(&row[ix].shown).into_owned()) + "\n");
         }
         text
     }
@@ -171,14 +175,39 @@ impl Table {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let header = line(self.columns.iter().map(|column| column.title.to_string()).collect());
         let rule = line(self.columns.iter().map(|column| if column.left { ":---" } else { "---:" }.into()).collect());
-        let escape = |cell: &Cell| cell.shown.replace('|', "\\|");
+        let escape = |cell: &Cell| visible(&cell.shown).replace('|', "\\|");
         let rows = self.rows.iter().map(|row| line(row.iter().map(escape).collect()));
         header + &rule + &rows.collect::<String>()
     }
 }
 
+/// Line breaks and tabs are quoted, as CSV allows.
 fn csv_field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
+    let text = escaped(text, |c| steers(c) && !matches!(c, '\n' | '\r' | '\t'));
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into_owned() }
+}
+
+/// `text` on one line and without power over a terminal: control characters, line separators and those that change the
+/// direction of writing become escapes such as `\u{1b}`.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, steers)
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if is_escaped(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
+/// Control characters, and those of Unicode's bidirectional algorithm (UAX #9) and of line breaking.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Bold.
@@ -199,4 +228,34 @@ pub(super) fn cut(text: &str, width: usize) -> String {
         return text.into();
     }
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "a\u{1b}[2J\u{202e}b\nc|\u{9b}1m";
+
+    #[test]
+    fn an_id_has_no_power_over_a_terminal_or_a_line() {
+        let table = Table::plain(&["session", "turns"], vec![vec![HOSTILE.into(), "1".into()]]);
+        let shown = "a\\u{1b}[2J\\u{202e}b\\nc|\\u{9b}1m";
+        assert_eq!(
+            table.render(Format::Table, Style::default()).lines().nth(1),
+            Some(format!("{shown}      1").as_str())
+        );
+        let markdown = table.render(Format::Markdown, Style::default());
+        assert_eq!(markdown.lines().nth(2), Some(format!("| {} | 1 |", shown.replace('|', "\\|")).as_str()));
+        assert_eq!(
+            table.render(Format::Csv, Style::default()),
+            "session,turns\n\"a\\u{1b}[2J\\u{202e}b\nc|\\u{9b}1m\",1\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&table.render(Format::Json, Style::default())).unwrap();
+        assert_eq!(json[0]["session"], HOSTILE);
+    }
+
+    #[test]
+    fn other_writing_is_left_alone() {
+        assert_eq!(visible("sitzung-ü 会話 שיחה ×5"), "sitzung-ü 会話 שיחה ×5");
+    }
 }

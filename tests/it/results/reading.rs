@@ -73,7 +73,7 @@ fn a_broken_disk_is_an_error_not_an_end() {
 #[test]
 fn a_killed_run_is_summed_up_as_far_as_it_got() {
     let mut info = info(10, 1);
-    (info.state, info.rebuilt) = (RunState::Killed, true);
+    (info.state, info.rebuilt) = (RunState::Unfinished, true);
     let mut accumulator = Accumulator::new(Percentiles::default());
     read_requests(lines(4).as_bytes()).for_each(|record| accumulator.push(&record.unwrap(), &[]));
     let summary = accumulator.finish(&RunFacts::default(), &info).unwrap();

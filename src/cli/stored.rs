@@ -1,0 +1,80 @@
+//! `summary.json` as a report finds it: usable or not, and whether it says what the records say.
+//!
+//! The records are the truth. The file is used for what they do not hold, the token gaps, and printed as it is when
+//! nothing else was asked for. Invariant: a file that is no summary of ours, or contradicts the records, is not used.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::results::{RunSummary, SUMMARY_VERSION};
+
+/// Contradictions named in a warning.
+const NAMED: usize = 3;
+
+/// Sums of floating-point numbers may differ in their last digits once they went through text.
+const TOLERANCE: f64 = 1e-9;
+
+/// A `summary.json` of ours.
+#[derive(Debug)]
+pub struct Stored {
+    /// Its text.
+    pub text: String,
+    /// The same, read.
+    pub summary: Value,
+}
+
+impl Stored {
+    /// Reads the file. Error: why it cannot be used.
+    pub fn read(path: &Path) -> Result<Stored, String> {
+        let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let summary: Value = serde_json::from_str(&text).map_err(|error| format!("no JSON: {error}"))?;
+        match summary.get("schema_version").and_then(Value::as_u64) {
+            Some(version) if version == u64::from(SUMMARY_VERSION) => Ok(Stored { text, summary }),
+            Some(version) => Err(format!("schema_version is {version}, but this pdreplay reads {SUMMARY_VERSION}")),
+            None => Err("no summary of pdreplay: it has no schema_version".into()),
+        }
+    }
+
+    /// Where it contradicts `anew`, the summary of the records: counts and statistics of the whole run.
+    pub fn contradictions(&self, anew: &RunSummary) -> Option<String> {
+        let anew = serde_json::to_value(anew).unwrap_or_default();
+        let (Value::Object(stored), Value::Object(anew)) = (&self.summary, &anew) else { return None };
+        let mut found = differences("", stored, anew);
+        for part in ["outcomes", "lengths"] {
+            if let (Some(Value::Object(stored)), Some(Value::Object(anew))) = (stored.get(part), anew.get(part)) {
+                found.extend(differences(&format!("{part}."), stored, anew));
+            }
+        }
+        let more = if found.len() > NAMED { format!(" and {} more", found.len() - NAMED) } else { String::new() };
+        (!found.is_empty()).then(|| found[..found.len().min(NAMED)].join(", ") + &more)
+    }
+}
+
+/// Numbers that are not the same on both sides. Percentiles may have been others.
+fn differences(prefix: &str, stored: &Map<String, Value>, anew: &Map<String, Value>) -> Vec<String> {
+    let is_percentile =
+        |key: &str| key.strip_prefix('p').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let compared = anew.iter().filter(|(key, value)| {
+        let is_known = stored.contains_key(*key) || !is_percentile(key);
+        (value.is_number() || value.is_null()) && !is_of_gaps(key) && is_known
+    });
+    let differs = |(key, anew): (&String, &Value)| {
+        let stored = stored.get(key).unwrap_or(&Value::Null);
+        (!is_same(stored, anew)).then(|| format!("{prefix}{key} {stored} instead of {anew}"))
+    };
+    compared.filter_map(differs).collect()
+}
+
+/// Of the token gaps, which the records do not hold.
+fn is_of_gaps(key: &str) -> bool {
+    key.split('_').any(|word| word == "itl")
+}
+
+fn is_same(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()),
+        (_, _) => a == b,
+    }
+}
