@@ -99,7 +99,7 @@ FIGURES = {  # name: (label, reader, unit)
     "first_truncated": ("turn 1 truncated", first_truncated, "n"),
     "withheld": ("headline withheld", lambda s: s["integrity"]["verdict"] == "withheld", "yes"),
     "counters": ("a cause line names the two counters", has_cause("counters-diverged"), "yes"),
-    "capacity": ("a cause line says that capacity binds", has_cause("capacity-before-cap"), "yes"),
+    "capacity": ("a cause line says that capacity binds", has_cause("capacity-binds"), "yes"),
     "errors": ("errors", outcome_share("error", "timeout", "aborted"), "%"),
     "direct": ("direct-to-D", lambda s: mode(s, DIRECT, "share"), "%"),
     "reseed": ("reseeds", lambda s: mode(s, RESEED, "share"), "%"),

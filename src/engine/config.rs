@@ -41,7 +41,8 @@ pub struct EngineConfig {
     pub timing: Timing,
 }
 
-/// When a decode worker trims idle sessions, least recently used first.
+/// When a decode worker trims idle sessions, least recently used first. It trims as it goes, like an engine's eviction
+/// loop: also when all of them together will not make enough room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionTrim {

@@ -184,18 +184,13 @@ impl Worker {
             if fits(self) {
                 return AdmitReason::Fits;
             }
-            let idle = self.sessions.idle_tokens(Some(ask.session));
-            if wanted + self.promised() > self.pool.available() + idle {
-                // All of it would not do: nobody is dropped in vain.
-                return AdmitReason::NoCapacity;
-            }
             while let Some(session) = self.trim_session(now, Some(ask.session), DropReason::Admission) {
                 evicted.push(session);
                 if fits(self) {
-                    break;
+                    return AdmitReason::FitsAfterTrim;
                 }
             }
-            AdmitReason::FitsAfterTrim
+            AdmitReason::NoCapacity
         });
         AdmitAnswer {
             can_admit: matches!(reason, AdmitReason::Fits | AdmitReason::FitsAfterTrim),

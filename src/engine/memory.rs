@@ -115,13 +115,10 @@ impl Worker {
         let alone = self.running.is_empty() && self.prefilling.is_empty() && self.reserved.is_empty();
         let needed = wanted + if alone { 0 } else { beside };
         let but = active.job.session;
-        let idle = if self.trims_under_pressure() { self.sessions.idle_tokens(but) } else { 0 };
-        if needed > self.pool.available() + idle {
-            return false;
-        }
         while needed > self.pool.available() {
-            let trimmed = self.trim_session(cx.now, but, DropReason::Pressure);
-            assert!(trimmed.is_some(), "{}: the idle sessions held enough", self.id);
+            if !(self.trims_under_pressure() && self.trim_session(cx.now, but, DropReason::Pressure).is_some()) {
+                return false;
+            }
         }
         let reserved = self.pool.reserve(cx.tree, wanted);
         assert!(reserved, "{} tokens were available", wanted);

@@ -58,12 +58,6 @@ impl SessionStore {
             .map(|(session, _)| *session)
     }
 
-    /// Tokens that idle sessions other than `but` hold.
-    pub fn idle_tokens(&self, but: Option<SessionIx>) -> u64 {
-        let idle = self.slots.iter().filter(|(session, slot)| slot.busy.is_none() && Some(**session) != but);
-        idle.map(|(_, slot)| slot.reserved).sum()
-    }
-
     /// An idle session that `timeout` has run out for.
     pub fn expired(&self, now: Time, timeout: Dur) -> Option<SessionIx> {
         let ran_out = |slot: &SessionSlot| slot.busy.is_none() && slot.last_used + timeout <= now;
