@@ -167,11 +167,11 @@ fn state_of(status: RunStatus) -> RunState {
     }
 }
 
-/// A signal first, then the integrity gate.
+/// A signal first, then a run that stopped itself, then the integrity gate.
 fn exit_of(summary: &RunSummary, signals: &Signals) -> Exit {
     match (summary.run.state, summary.integrity.verdict) {
         (RunState::Interrupted, _) => signals.caught().unwrap_or(Exit::Interrupted),
-        (_, Verdict::Withheld | Verdict::Invalid) => Exit::Broke,
+        (RunState::Stopped, _) | (_, Verdict::Withheld | Verdict::Invalid) => Exit::Broke,
         (_, Verdict::Valid | Verdict::Partial) if summary.completed == 0 => Exit::Broke,
         (_, Verdict::Valid | Verdict::Partial) => Exit::Ok,
     }

@@ -142,8 +142,8 @@ impl Worker {
         let held = if self.id.role == Role::Prefill { prompt } else { prompt + answer };
         let model = if self.config.context_limit_tokens == 0 { u64::MAX } else { self.config.context_limit_tokens };
         let over_model = prompt + answer > model;
-        let (wanted, limit) = if over_model { (prompt + answer, model) } else { (held, self.pool.capacity()) };
-        let fits = !over_model && self.pool.paged(held) <= limit;
+        let (wanted, limit) = if over_model { (prompt + answer, model) } else { (held, self.pool.largest()) };
+        let fits = !over_model && held <= limit;
         if !fits {
             let message = format!("Request {} exceeds the maximum number of tokens: {wanted} > {limit}", job.request.0);
             let finish = Finish::Error { class: ErrorClass::ContextLimit, message };

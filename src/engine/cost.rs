@@ -1,8 +1,8 @@
 //! Cost model of one iteration, in whole femtoseconds so that sums are exact and the same on every machine.
 //!
 //! Owns the formulas of [`Timing`] and the rounding: a boundary is the start plus the sum, rounded up to a nanosecond.
-//! Rule for a mixed iteration: the weights are streamed once for the whole pass and the prefill touches every expert,
-//! so it costs `prefill_ms + d2·B + d3·S`: the decode part without its fixed and expert terms.
+//! Rule for a mixed iteration: the weights are streamed once for the whole pass, so of the two fixed parts the larger counts,
+//! `max(p0, d0 + d1·E(B))`; the terms per token, per request and of attention add up. It never costs less than its decode step.
 
 use crate::base::Dur;
 use crate::engine::Timing;
@@ -85,8 +85,14 @@ impl CostModel {
 
     /// One iteration that prefills `parts` and decodes one token for each request of `batch`.
     pub fn mixed(&self, parts: &[PrefillPart], batch: Batch) -> Cost {
-        let decode = self.d2 * u128::from(batch.requests) + self.d3 * u128::from(batch.context_tokens);
-        self.slowed(self.prefill_fs(parts) + decode)
+        let new: u64 = parts.iter().map(|part| u64::from(part.new_tokens)).sum();
+        let requests = self.d2 * u128::from(batch.requests);
+        let weights = match batch.requests {
+            0 => 0,
+            size => self.decode_base[size as usize] - requests + self.p1 * u128::from(new),
+        };
+        let base = self.prefill_base(new).max(weights);
+        self.slowed(base + attention_fs(self.p2, parts) + requests + self.d3 * u128::from(batch.context_tokens))
     }
 
     /// `steps` decode iterations of an unchanging batch; every step adds one token to each context.
@@ -110,18 +116,6 @@ impl CostModel {
         done
     }
 
-    fn prefill_fs(&self, parts: &[PrefillPart]) -> u128 {
-        let new: u64 = parts.iter().map(|part| u64::from(part.new_tokens)).sum();
-        let attention: u128 = parts
-            .iter()
-            .map(|part| {
-                let (new, context) = (u128::from(part.new_tokens), u128::from(part.context_tokens));
-                self.p2 * new * (2 * context + new) / 2
-            })
-            .sum();
-        self.prefill_base(new) + attention
-    }
-
     /// `p0 + p1·a`, or the measured table where it reaches.
     fn prefill_base(&self, new: u64) -> u128 {
         let formula = self.p0 + self.p1 * u128::from(new);
@@ -139,6 +133,15 @@ impl CostModel {
     fn slowed(&self, fs: u128) -> Cost {
         Cost(fs * self.slow_permille / 1000)
     }
+}
+
+/// Attention of new tokens over what is before them and half of themselves.
+fn attention_fs(p2: u128, parts: &[PrefillPart]) -> u128 {
+    let part = |part: &PrefillPart| {
+        let (new, context) = (u128::from(part.new_tokens), u128::from(part.context_tokens));
+        p2 * new * (2 * context + new) / 2
+    };
+    parts.iter().map(part).sum()
 }
 
 #[cfg(test)]
@@ -182,6 +185,19 @@ mod tests {
                 })
                 .sum();
             prop_assert_eq!(model.decode(Batch { requests, context_tokens: context }, steps).0, single);
+        }
+
+        #[test]
+        fn a_mixed_iteration_costs_at_least_each_of_its_parts(
+            requests in 1u32..64, context in 0u64..2_000_000, new_tokens in 1u32..8192, context_tokens in 0u32..80_000, flat in any::<bool>(),
+        ) {
+            let flat_50k = Timing { p0: 0.0, p1: 0.02, p2: 0.0, ..Timing::default() };
+            let model = CostModel::new(&if flat { flat_50k } else { Timing::default() }, 64);
+            let (batch, idle) = (Batch { requests, context_tokens: context }, Batch { requests: 0, context_tokens: 0 });
+            let parts = [PrefillPart { new_tokens, context_tokens }];
+            let mixed = model.mixed(&parts, batch);
+            prop_assert!(mixed >= model.decode(batch, 1));
+            prop_assert!(mixed >= model.mixed(&parts, idle));
         }
 
         #[test]

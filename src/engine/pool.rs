@@ -31,6 +31,11 @@ impl KvPool {
         self.capacity
     }
 
+    /// Most tokens one request can hold: whole pages.
+    pub fn largest(&self) -> u64 {
+        self.capacity / self.page * self.page
+    }
+
     /// Tokens a new reservation could get, evictable ones included.
     pub fn available(&self) -> u64 {
         self.capacity - self.used()
