@@ -1,6 +1,6 @@
 //! `replay --replicas N`: the same run with other seeds, and how far its headline figures spread.
 //!
-//! A deterministic run is one sample of a chaotic system. Replica i runs with seed + i − 1 in folder `rNN`; each is a run
+//! A deterministic run is one sample. Replica i runs with seed + i − 1 in folder `rNN`; each is a run
 //! of its own, so the number of threads changes no byte. Invariant: a band is over whole runs alone, and replicas that
 //! are missing show in `replicas.json`, on stderr and in the exit code.
 
