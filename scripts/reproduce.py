@@ -4,7 +4,8 @@
 
 The published figures and their tolerances are data here; the explanations are the template's. In the template
 `{{overview}}` and the other names of TABLES become tables, `{{generated ROW [OPTIONS] FIGURE}}` and `{{real …}}` the
-median of a figure over the seeds, so that no number of ours in the text is typed by hand.
+median of a figure over the seeds, so that no number of ours in the text is typed by hand. `{{shipped …}}` is that of the
+seed that ships. A figure that is missing stops the script, but for those of a real trace that is not there or has none.
 """
 
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 
 ROWS = ["v2-1p7d", "v2-2p6d", "v3-1p7d", "v3-2p6d", "v4-1p7d", "dp8", "v5-2p6d"]
 SETS = ["generated", "real"]
+SHIPPED = "shipped-seed"
 DIRECT = "kvcache-direct-to-d-session"
 RESEED = "kvcache-reseed"
 CAP = "pd-router-fallback-large-append-session-cap"
@@ -133,7 +135,7 @@ FIGURES = {  # name: (label, reader, unit)
     "transfer_errors": ("transfer errors", lambda s: s["transfers"]["errors"], "n"),
     "trims": ("idle sessions trimmed a D", mean_of_workers("decode", "session_trims"), "n"),
     "p_busy": ("P computes", mean_of_workers("prefill", "busy_share"), "%"),
-    "live": ("live sessions at most", lambda s: (s["run"]["slots"] or {}).get("peak_live_sessions"), "n"),
+    "live": ("live sessions at most, by preflight", lambda s: s["preflight"]["peak_live_sessions"], "n"),
 }
 
 AGAINST_DP = {  # name: (label, field that is above that of DP on the same trace and seed)
@@ -200,7 +202,11 @@ class Runs:
         self.summaries = {}
         for path in sorted(root.glob("*/*/*/s*/summary.json")):
             trace, row, options = path.parts[-5:-2]
-            self.summaries.setdefault((trace, row, options), []).append(json.loads(path.read_text()))
+            summary = json.loads(path.read_text())
+            preflight = path.with_name("preflight.json")
+            if preflight.exists():
+                summary["preflight"] = json.loads(preflight.read_text())
+            self.summaries.setdefault((trace, row, options), []).append(summary)
 
     def traces(self):
         return [t for t in SETS if any(key[0] == t for key in self.summaries)]
@@ -236,6 +242,14 @@ def shown(value, unit):
     return f"{value:,.0f}"
 
 
+def needed(runs, trace, row, name, *options):
+    """The values of a figure. The generated traces have every figure that is asked for."""
+    values = runs.values(trace, row, name, *options)
+    if not values and trace != "real":
+        sys.exit(f"no value of {name!r} in {trace} {row} {' '.join(options)}: a summary lacks what reproduce.py reads")
+    return values
+
+
 def median(values, unit):
     if not values:
         return None
@@ -258,7 +272,7 @@ def judged(values, unit, published, tolerance):
     """`hit`, `MISS`, or how far off where no tolerance was set."""
     if not values:
         return "–"
-    if unit == "yes":
+    if unit == "yes":  # a majority of the seeds, as the median of a figure is
         return "hit" if 2 * sum(values) > len(values) else "MISS"
     if unit == "bins":
         return ""
@@ -300,11 +314,15 @@ def overview(runs):
     for row in ROWS:
         cells = [row]
         for trace in runs.traces():
-            verdicts = [(name, judged(runs.values(trace, row, name), unit_of(name), published, tolerance))
+            verdicts = [(name, judged(needed(runs, trace, row, name), unit_of(name), published, tolerance))
                         for name, published, tolerance in PUBLISHED[row] if tolerance is not None]
             missed = [label_of(name) for name, verdict in verdicts if verdict == "MISS"]
+            split = [f"{label_of(name)} ({median(runs.values(trace, row, name), 'yes')} seeds)"
+                     for name, verdict in verdicts
+                     if verdict == "hit" and unit_of(name) == "yes" and not all(runs.values(trace, row, name))]
             hits = sum(verdict == "hit" for _, verdict in verdicts)
-            cells.append(f"{hits} of {len(verdicts)}" + (f"; missed: {', '.join(missed)}" if missed else ""))
+            cells.append(f"{hits} of {len(verdicts)}" + (f"; missed: {', '.join(missed)}" if missed else "")
+                         + (f"; by a majority only: {', '.join(split)}" if split else ""))
         rows.append(cells)
     return table(["run", *(f"{trace} trace: hits" for trace in runs.traces())], rows)
 
@@ -316,11 +334,13 @@ def figures(runs):
             unit = unit_of(name)
             cells = [f"**{row}**" if at == 0 else "", label_of(name), *wanted(published, unit, tolerance)]
             for trace in traces:
-                values = runs.values(trace, row, name)
+                values = needed(runs, trace, row, name)
                 cells += [with_range(values, unit), judged(values, unit, published, tolerance)]
+            shipped = needed(runs, SHIPPED, row, name)
+            cells.append(("yes" if shipped[0] else "no") if unit == "yes" else shown(median(shipped, unit), unit))
             rows.append(cells)
     heads = [head for trace in traces for head in (trace, "")]
-    return table(["run", "figure", "published", "tolerance", *heads], rows)
+    return table(["run", "figure", "published", "tolerance", *heads, "generated, seed 42"], rows)
 
 
 def verdict(runs):
@@ -419,8 +439,8 @@ def fill(template, runs):
             run = found and found[0]["run"]
             return f"`{run['trace']}`, {run['requests']:,} requests in {run['sessions']} sessions" if run else "absent"
         trace, row, *options, name = words
-        unit = unit_of(name)
-        return shown(median(runs.values(trace, row, name, *options), unit), unit)
+        unit, trace = unit_of(name), SHIPPED if trace == "shipped" else trace
+        return shown(median(needed(runs, trace, row, name, *options), unit), unit)
     return re.sub(r"\{\{(.+?)\}\}", replace, template)
 
 

@@ -4,8 +4,10 @@
 #
 #   scripts/reproduce.sh [TRACE]      default: ../shared/traces/mini-swe-agent/verified-top52.jsonl.zst, when it is there
 #   SEEDS=3 JOBS=1 scripts/reproduce.sh
+#   PDREPLAY=path/to/pdreplay scripts/reproduce.sh          that program; nothing is built
 #
-# On the generated trace a seed makes another trace; on the real one it jitters each session's arrival by up to 1 ms.
+# On the generated trace a seed (trace.seed 1 to 5) makes another trace, and each row also runs with 42, the seed that
+# ships; on the real one it jitters each session's arrival by up to 1 ms.
 # Run folders go to outputs/reproduction/ (replaced by each call); of each, only the summary and the worker table stay.
 set -euo pipefail
 
@@ -24,8 +26,8 @@ main() {
         real=""
     fi
 
-    cargo build --release
-    export BIN=target/release/pdreplay OUT=outputs/reproduction REAL=$real
+    [ -n "${PDREPLAY:-}" ] || cargo build --release
+    export BIN=${PDREPLAY:-target/release/pdreplay} OUT=outputs/reproduction REAL=$real
     export -f run_one
     rm -rf -- "$OUT"
     mkdir -p -- "$OUT"
@@ -62,6 +64,9 @@ plan() {
             seeded "$seeds" "$trace" dp8-x1 "$option"
             seeded "$seeds" "$trace" v5-2p6d-x1 "$option"
         done
+    done
+    for row in "${rows[@]}"; do
+        echo "shipped-seed $row shipped 42"
     done
     seeded "$seeds" generated v3-2p6d replay.arrival_scale=1
     seeded "$seeds" generated v4-1p7d engine.kv_pool_tokens=125000
@@ -115,20 +120,24 @@ run_one() {
     local trace row options seed folder option log
     read -r trace row options seed <<< "$1"
     folder=$OUT/$trace/$row/$options
-    local -a args=(replay --scenario "$row" --allow-conflict --no-preflight --quiet --json
-        --output-dir "$folder" --name "s$seed")
+    local -a inputs=(--scenario "$row")
     if [ "$trace" = real ]; then
-        args+=(--seed "$seed" --set replay.arrival_jitter_ms=1)
+        inputs+=(--seed "$seed" --set replay.arrival_jitter_ms=1)
     else
-        args+=(--set "trace.seed=$seed")
+        inputs+=(--set "trace.seed=$seed")
     fi
     if [ "$options" != shipped ]; then
-        while read -r option; do args+=(--set "$option"); done <<< "${options//+/$'\n'}"
+        while read -r option; do inputs+=(--set "$option"); done <<< "${options//+/$'\n'}"
     fi
-    [ "$trace" != real ] || args+=(-- "$REAL")
+    [ "$trace" != real ] || inputs+=(-- "$REAL")
+    local -a args=(replay --allow-conflict --no-preflight --quiet --json
+        --output-dir "$folder" --name "s$seed" "${inputs[@]}")
     if ! log=$("$BIN" "${args[@]}" 2>&1 > /dev/null) && [ ! -s "$folder/s$seed/summary.json" ]; then
         printf 'failed: %s %s\n%s\n' "$BIN" "${args[*]}" "$log" >&2
         exit 255 # xargs starts no further run
+    fi
+    if [ "$options" = shipped ]; then # a conflict, which v2 has, exits with 1
+        "$BIN" preflight --quiet --json "${inputs[@]}" > "$folder/s$seed/preflight.json" || [ "${row:0:2}" = v2 ]
     fi
     rm -f -- "$folder/s$seed"/{requests.jsonl,requests.parquet,events.jsonl,sessions.jsonl}
     echo "$trace $row $options"

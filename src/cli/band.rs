@@ -25,6 +25,9 @@ pub struct Band {
     pub ci95: Option<f64>,
 }
 
+/// Widest narrow band, as a share of its median.
+const NARROW: f64 = 0.005;
+
 /// Name of a figure, and where it is in a summary.
 type Figure = (&'static str, fn(&RunSummary) -> Option<f64>);
 
@@ -65,15 +68,37 @@ impl Band {
         Some(Band { figure: figure.into(), n, min, median, max, mean, ci95 })
     }
 
+    /// Whether the replicas all but agree: at most 0.5 % of the median between the smallest and the largest.
+    pub fn is_narrow(&self) -> bool {
+        self.max - self.min <= NARROW * self.median.abs()
+    }
+
     /// The bands as a table.
     pub fn table(bands: &[Band]) -> Table {
         let row = |band: &Band| {
             let ci95 = band.ci95.map_or_else(|| "–".to_owned(), number);
             let values = [band.min, band.median, band.max, band.mean].map(number);
-            [band.figure.clone(), band.n.to_string()].into_iter().chain(values).chain([ci95]).collect()
+            [band.figure.clone(), unit(&band.figure).into(), band.n.to_string()]
+                .into_iter()
+                .chain(values)
+                .chain([ci95])
+                .collect()
         };
-        let titles = ["figure", "n", "min", "median", "max", "mean", "ci95"];
+        let titles = ["figure", "unit", "n", "min", "median", "max", "mean", "ci95"];
         Table::plain(&titles, bands.iter().map(row).collect())
+    }
+}
+
+/// Unit of a figure, by its name.
+fn unit(figure: &str) -> &'static str {
+    match figure {
+        "request_throughput" => "requests/s",
+        "output_throughput" => "tokens/s",
+        "completed" => "requests",
+        "starved_sessions" => "sessions",
+        share if share.ends_with("_share") => "share",
+        time if time.ends_with("_ms") => "ms",
+        _ => "",
     }
 }
 
@@ -114,6 +139,21 @@ mod tests {
     fn one_replica_has_no_interval_and_none_has_no_band() {
         assert_eq!(Band::of("x", vec![5.0]).unwrap().ci95, None);
         assert_eq!(Band::of("x", Vec::new()), None);
+    }
+
+    #[test]
+    fn a_band_is_narrow_up_to_half_a_per_cent() {
+        assert!(
+            Band::of("x", vec![1000.0, 1005.0]).unwrap().is_narrow()
+                && Band::of("x", vec![0.0; 2]).unwrap().is_narrow()
+        );
+        assert!(!Band::of("x", vec![1000.0, 1006.0]).unwrap().is_narrow());
+    }
+
+    #[test]
+    fn every_figure_but_none_has_a_unit() {
+        let units = ["p50_ttft_ms", "request_throughput", "bad_share", "starved_sessions"].map(unit);
+        assert_eq!(units, ["ms", "requests/s", "share", "sessions"]);
     }
 
     #[test]

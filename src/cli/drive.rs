@@ -100,7 +100,7 @@ fn run_and_write(
     info: &mut RunInfo,
     watch: &mut Stopwatch,
 ) -> Result<(RunSummary, RunFacts), Failure> {
-    let title = format!("{}: {} requests in {} sessions, {}", info.name, info.requests, info.sessions, info.driver);
+    let title = format!("{}: {} requests in {} sessions, {}", folder.name(), info.requests, info.sessions, info.driver);
     let display = job.display.map(|terminal| Display::start(terminal, &title, info.requests, wall_now()));
     let accumulator = Accumulator::new(job.percentiles.clone());
     let files = Files::create(folder, info.requests).map_err(broken)?;

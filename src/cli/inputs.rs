@@ -33,7 +33,8 @@ pub struct ScenarioArgs {
     /// Any scenario key, such as `admission.cap_max=16`; may be repeated; wins over the other flags.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Seed of everything random in the run; the trace's own seed is `trace.seed`.
+    /// Seed of everything random in the run: arrival jitter; without jitter it changes nothing. The trace's own seed is
+    /// `trace.seed`.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Divide all gaps between intended send times: 10 is ten times faster, `inf` as fast as causality allows.

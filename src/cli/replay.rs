@@ -96,6 +96,8 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.replicas > 1 {
         let (replicas, exit) = replicas::run(&job, &folder, args.replicas, args.jobs)?;
         replicas::print(&replicas, &folder, args.output.format(), terminal)?;
+        let jitter_ms = inputs.scenario.replay.arrival_jitter_ms;
+        replicas.hint(jitter_ms, args.inputs.trace.is_none()).into_iter().for_each(|hint| terminal.messages.note(hint));
         return Ok(exit);
     }
     let finished = drive(&job, &folder, &mut watch)?;

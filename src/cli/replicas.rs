@@ -1,6 +1,6 @@
 //! `replay --replicas N`: the same run with other seeds, and how far its headline figures spread.
 //!
-//! A deterministic run is one sample of a chaotic system. Replica i runs with seed + i − 1 in folder `rNN`; each is a run
+//! A deterministic run is one sample. Replica i runs with seed + i − 1 in folder `rNN`; each is a run
 //! of its own, so the number of threads changes no byte. Invariant: a band is over whole runs alone, and replicas that
 //! are missing show in `replicas.json`, on stderr and in the exit code.
 
@@ -30,6 +30,9 @@ pub const JITTER_KEY: &str = "replay.arrival_jitter_ms";
 
 /// Jitter of replicas, milliseconds.
 const JITTER_MS: f64 = 1.0;
+
+/// Least jitter that a hint proposes, milliseconds: enough to move a queue that is full all run long.
+const WIDE_JITTER_MS: f64 = 1000.0;
 
 /// Said when it is taken.
 pub const JITTER_NOTE: &str =
@@ -106,6 +109,16 @@ impl Replicas {
             replicas: begun.iter().map(replica).collect(),
             bands: bands(&whole),
         }
+    }
+
+    /// What to try when replicas under `jitter_ms` of jitter all but agree; another trace where it is `generated`.
+    pub fn hint(&self, jitter_ms: f64, generated: bool) -> Option<String> {
+        let narrow = self.finished > 1 && self.bands.iter().all(Band::is_narrow);
+        let wider = (10.0 * jitter_ms).max(WIDE_JITTER_MS);
+        let other = if generated { ", or another trace with --set trace.seed=N" } else { "" };
+        narrow.then(|| {
+            format!("replicas barely differ under {jitter_ms} ms of jitter: try --set {JITTER_KEY}={wider}{other}")
+        })
     }
 
     /// What is missing, in words.

@@ -20,8 +20,11 @@ pub enum ScenarioCommand {
 
 /// Arguments of `scenario show`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  pdreplay scenario show --scenario v3-1p7d --set admission.cap_max=16 > mine.toml")]
+#[command(after_help = "Example:\n  pdreplay scenario show v3-1p7d --set admission.cap_max=16 > mine.toml")]
 pub struct ShowArgs {
+    /// The same as `--scenario`.
+    #[arg(value_name = "FILE|NAME", conflicts_with = "scenario")]
+    named: Option<String>,
     #[command(flatten)]
     scenario: ScenarioArgs,
 }
@@ -46,6 +49,8 @@ fn list() -> Result<(), Failure> {
 }
 
 fn show(args: &ShowArgs) -> Result<(), Failure> {
-    let scenario = args.scenario.resolve()?;
+    let mut asked = args.scenario.clone();
+    asked.scenario = args.named.clone().or(asked.scenario);
+    let scenario = asked.resolve()?;
     stdout::print(&scenario.to_toml().map_err(Failure::broke)?)
 }

@@ -187,8 +187,14 @@ fn a_folder_that_exists_is_kept_and_overwrite_is_careful() {
 #[test]
 fn two_runs_at_once_with_one_name_do_not_mix() {
     let scratch = with_trace();
-    let start =
-        || scratch.command(&["replay", "trace.jsonl", "--name", "one", "-q"]).stdout(Stdio::null()).spawn().unwrap();
+    let start = || {
+        scratch
+            .command(&["replay", "trace.jsonl", "--name", "one", "-q"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
     let mut children = [start(), start(), start(), start()];
     let codes: Vec<Option<i32>> = children.iter_mut().map(|child| child.wait().unwrap().code()).collect();
     assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");

@@ -1,4 +1,4 @@
-//! The commands in README.md and docs/ run as they are written, and the sample in README.md is what they print.
+//! The commands in README.md, docs/, traces/README.md and notebooks/README.md run as they are written, and the sample in README.md is what they print.
 //!
 //! Every line of a `sh` block that begins with `pdreplay` is run by a shell, in a directory that has the
 //! repository's scenarios and traces; the blocks of one document share it. A line must exit with 0, or with the code
@@ -12,7 +12,7 @@ use crate::run::{Ran, Scratch, root};
 
 #[test]
 fn commands_in_the_documents_run() {
-    let mut documents = vec![root().join("README.md")];
+    let mut documents = ["README.md", "traces/README.md", "notebooks/README.md"].map(|path| root().join(path)).to_vec();
     documents.extend(fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()));
     documents.sort();
     let mut count = 0;

@@ -24,6 +24,19 @@ fn replicas_give_the_same_bytes_on_one_thread_and_on_many() {
     assert!(scratch.run(&["report", "outputs/one"]).code(0).stdout.contains("p99_e2e_ms"));
 }
 
+#[test]
+fn replicas_that_barely_differ_are_told_what_to_try() {
+    let scratch = with_trace();
+    let said = replay(&scratch, &["--replicas", "2", "--name", "alike"]).code(0).stderr;
+    assert!(said.contains("barely differ under 1 ms of jitter: try --set replay.arrival_jitter_ms=1000\n"), "{said}");
+    let built_in = ["replay", "-s", "v3-1p7d", "--replicas", "2", "--name"];
+    let said = scratch.run(&[&built_in[..], &["narrow"]].concat()).code(0).stderr;
+    assert!(said.contains("=1000, or another trace with --set trace.seed=N\n"), "{said}");
+    let wide = [&built_in[..], &["wide", "--set", "replay.arrival_jitter_ms=1000"]].concat();
+    let said = scratch.run(&wide).code(0).stderr;
+    assert!(!said.contains("barely differ"), "{said}");
+}
+
 /// The jitter that the first of two replicas ran with, and whether it was said to be the replicas' own.
 fn jitter(scratch: &Scratch, name: &str, more: &[&str]) -> (Option<f64>, bool) {
     let ran = replay(scratch, &[&["--replicas", "2", "--name", name], more].concat()).code(0);

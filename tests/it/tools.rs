@@ -41,7 +41,8 @@ fn a_shown_scenario_loads_to_itself() {
     let scratch = Scratch::new();
     let shown = scratch.run(&["scenario", "show", "-s", "v3-1p7d", "--time-scale", "inf"]).code(0);
     scratch.write("shown.toml", &shown.stdout);
-    let again = scratch.run(&["scenario", "show", "-s", "shown.toml"]).code(0);
+    let again = scratch.run(&["scenario", "show", "shown.toml"]).code(0);
+    scratch.run(&["scenario", "show", "shown.toml", "-s", "default"]).refused(&["cannot be used with"]);
     assert_eq!(again.stdout, shown.stdout);
     let listed = scratch.run(&["scenario", "list"]).code(0);
     assert!(listed.stdout.starts_with("default") && listed.stdout.lines().count() > 10, "{}", listed.stdout);
