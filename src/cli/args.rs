@@ -18,8 +18,8 @@ Examples:
   pdreplay report outputs/NAME --sessions             who starved, and why
   pdreplay trace inspect trace.jsonl.zst              what is in a trace
 
-Exit codes: 0 ok; 1 the run broke a budget, completed nothing or could not write its results;
-2 bad usage or input; 129 (SIGHUP), 130 (SIGINT) and 143 (SIGTERM) interrupted, results kept.";
+Exit codes: 0 ok; 1 the run broke a budget, was stopped by a failed turn, completed nothing or
+could not write its results; 2 bad usage or input; 129 (SIGHUP), 130 (SIGINT) and 143 (SIGTERM) interrupted, results kept.";
 
 /// Replay agentic LLM traces against prefill/decode disaggregated clusters, and see why sessions starve.
 ///
