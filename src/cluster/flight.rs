@@ -93,7 +93,7 @@ impl Flight {
             prefill_worker: self.prefill.map(|at| sites[at].id),
             decode_worker: self.decode.map(|at| sites[at].id),
             incarnation: None,
-            cached_tokens: 0,
+            cached_tokens: self.prefilled.map_or(0, |prefilled| prefilled.cached_tokens),
             output_tokens: 0,
             first_token_at: None,
             last_token_at: None,
