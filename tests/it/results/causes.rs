@@ -300,3 +300,35 @@ fn a_slot_given_back_by_a_failed_turn_is_held_again() {
                 time, 2 never, 27 turns fell back";
     assert!(find(&story.summary(), said).is_some(), "{:?}", texts(&story.summary()));
 }
+
+#[test]
+fn a_run_that_fell_far_behind_its_schedule_is_noted() {
+    let mut story = story();
+    let noted = |story: &Story| story.summary().integrity.notes.iter().any(|note| note.contains("for a planned"));
+    story.info.planned_s = Some(50.0);
+    assert!(!noted(&story));
+    story.info.planned_s = Some(20.0);
+    assert!(noted(&story));
+}
+
+#[test]
+fn trims_on_one_d_name_it() {
+    let mut story = with_fallbacks(ExecutionMode::FallbackNoCapacity, ModeReason::NoCapacity);
+    for (worker, trims) in [(1, 1), (2, 1), (3, 18)] {
+        story.facts.workers[worker].session_trims = trims;
+    }
+    assert!(find(&story.summary(), "27 turns refused for room; 18 of 20 trims on D2").is_some());
+    story.facts.workers[1].session_trims = 17;
+    assert!(find(&story.summary(), "trims on").is_none());
+}
+
+#[test]
+fn a_share_just_over_the_budget_is_seen_to_be_over_it() {
+    let mut story = story();
+    for record in &mut story.records[10..12] {
+        record.outcome = Outcome::Error;
+    }
+    story.info.budgets.max_bad_share = 0.033;
+    let reason = story.summary().integrity.reason.unwrap();
+    assert_eq!(reason, "3.33 % error (budget 3.3 %: integrity.max_bad_share)");
+}
