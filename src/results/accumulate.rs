@@ -124,12 +124,14 @@ impl Accumulator {
             return Err(SummaryError::Unaccounted { planned, recorded });
         }
         let errors = self.errors.groups();
+        let duration = self.window.map(|window| (window.last_end_ns - window.first_sent_ns) as f64 / 1e9);
         let integrity = judge(&Evidence {
             info,
             outcomes: &self.outcomes,
             errors: &errors,
             planned,
             schedule_lag_p99_ms: self.latencies.percentile_ms(Metric::ScheduleLag, Percentile::P99),
+            duration_s: duration,
             route_mismatches: self.signals.route_mismatches,
             retried_requests: self.retried_requests,
             beliefs_corrected: facts.beliefs_corrected,
@@ -154,7 +156,6 @@ impl Accumulator {
             spread: &spread,
             transfers: &transfers,
         });
-        let duration = self.window.map(|window| (window.last_end_ns - window.first_sent_ns) as f64 / 1e9);
         let rate = |count: u64| duration.filter(|seconds| *seconds > 0.0).map(|seconds| count as f64 / seconds);
         let lengths = Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
         Ok(RunSummary {

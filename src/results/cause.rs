@@ -58,6 +58,25 @@ pub enum Cause {
         refusals: u64,
         /// Turns placed again because their session had been trimmed to make room.
         reseeds_after_trim: u64,
+        /// Both over the turns that ran to an end, 0 to 1.
+        share: f64,
+        /// The D where it happens far more than on the others; null when it is spread.
+        hot: Option<HotDecoder>,
+    },
+    /// Most of the time to the first token of turns through P is spent in its queue.
+    PrefillQueue {
+        /// Ok turns through P.
+        turns: u64,
+        /// Their mean wait in the queue of P, ms.
+        mean_queue_ms: f64,
+        /// Their mean TTFT, ms.
+        mean_ttft_ms: f64,
+        /// Prefill workers.
+        workers: u64,
+        /// Share of the run in which they computed, mean over them, 0 to 1; null without their account.
+        busy_share: Option<f64>,
+        /// Most prompts waiting for one of them; null without their account.
+        queue_peak: Option<u64>,
     },
     /// What would bind if the cap were raised.
     NextBinder {
@@ -131,8 +150,12 @@ pub enum Cause {
         workers: Vec<String>,
         /// Restarts in all.
         restarts: u64,
-        /// Turns placed again because of it.
+        /// Turns placed again because the worker came back empty.
         reseeds: u64,
+        /// Requests that were on a worker when it went.
+        lost_requests: u64,
+        /// Turns placed again because the turn before was such a request.
+        reseeds_after_loss: u64,
     },
     /// Workers without a request.
     IdleWorkers {
@@ -186,6 +209,21 @@ pub struct SlotShortage {
     pub fallbacks: u64,
 }
 
+/// A D that trims, or takes KV, far more than the mean.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct HotDecoder {
+    /// Its name.
+    pub worker: String,
+    /// Sessions it trimmed.
+    pub trims: u64,
+    /// Sessions all trimmed.
+    pub all_trims: u64,
+    /// KV transfers to it.
+    pub transfers: u64,
+    /// KV transfers to all.
+    pub all_transfers: u64,
+}
+
 /// How many sessions a pool holds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Room {
@@ -193,8 +231,8 @@ pub struct Room {
     pub kv_pool_tokens: u64,
     /// Mean over sessions of their largest context, tokens.
     pub mean_context_tokens: f64,
-    /// Such contexts that fit a pool.
-    pub sessions_per_worker: u64,
+    /// Such contexts to a pool.
+    pub sessions_per_worker: f64,
     /// Cap per worker; null where the workers themselves admit.
     pub cap: Option<u32>,
 }

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cause::{Cause, CauseLine, CounterDrift, Room, SlotShortage};
+use super::cause::{Cause, CauseLine, CounterDrift, HotDecoder, Room, SlotShortage};
+use super::distribution::{ms, ns_of_ms};
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::sessions::context_tokens;
-use super::{Fairness, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow};
+use super::{Fairness, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
 use crate::protocol::ErrorClass;
 use crate::record::{ExecutionMode, ModeReason, RequestRecord, RunFacts};
 
@@ -18,6 +19,8 @@ const TELLS_APART: f64 = 0.75;
 const BEYOND_CHANCE: f64 = 1.645;
 /// Short gaps matter when the time scale adds at least this share of them.
 const COMPRESSES_FROM: f64 = 0.10;
+/// A mean wait for P below this is no bottleneck, whatever its part of the TTFT.
+const QUEUE_FROM_MS: f64 = 1000.0;
 
 /// What causes look for in records and the tables do not hold.
 #[derive(Debug, Default)]
@@ -29,6 +32,24 @@ pub(super) struct Signals {
     cap_refusals: Vec<Asked>,
     compacted: Affected,
     refused: Refused,
+    through_p: ThroughPrefill,
+    losses: Losses,
+}
+
+/// Ok turns through P: how long until the first token, and in the queue.
+#[derive(Debug, Default)]
+struct ThroughPrefill {
+    turns: u64,
+    queue_ns: u64,
+    ttft_ns: u64,
+}
+
+/// Requests lost with their worker, and the sessions whose last turn was one.
+#[derive(Debug, Default)]
+struct Losses {
+    requests: u64,
+    sessions: BTreeSet<String>,
+    reseeds: u64,
 }
 
 /// Size of a turn the soft cap refused, tokens.
@@ -79,6 +100,8 @@ impl Signals {
             let incremental = context.saturating_sub(u64::from(record.ideal_hit_tokens));
             self.cap_refusals.push(Asked { full: context, incremental });
         }
+        self.through_p.add(record);
+        self.losses.add(record);
         if record.mode_reason == ModeReason::ContextCompacted {
             self.compacted.turns += 1;
             self.compacted.sessions.insert(record.session_id.clone());
@@ -101,9 +124,32 @@ impl Signals {
     }
 }
 
+impl ThroughPrefill {
+    fn add(&mut self, record: &RequestRecord) {
+        let through_p = record.outcome.is_ok() && record.prefill_worker.is_some();
+        let times = (record.prefill_queue_ms.and_then(ns_of_ms), record.ttft_ms.and_then(ns_of_ms));
+        if let (true, (Some(queue_ns), Some(ttft_ns))) = (through_p, times) {
+            self.turns += 1;
+            self.queue_ns += queue_ns;
+            self.ttft_ns += ttft_ns;
+        }
+    }
+}
+
+impl Losses {
+    fn add(&mut self, record: &RequestRecord) {
+        let after_loss = self.sessions.remove(&record.session_id);
+        self.reseeds += u64::from(after_loss && record.mode_reason == ModeReason::PreviousTurnFailed);
+        if record.error_class.as_deref() == Some(ErrorClass::WorkerLost.as_str()) {
+            self.requests += 1;
+            self.sessions.insert(record.session_id.clone());
+        }
+    }
+}
+
 /// All causes found, the weightiest first.
 pub(super) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
-    let rules: [fn(&Diagnosis) -> Option<Cause>; 16] = [
+    let rules: [fn(&Diagnosis) -> Option<Cause>; 17] = [
         nothing_completed,
         counters_diverged,
         session_cap,
@@ -116,6 +162,7 @@ pub(super) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
         context_limit,
         restarts,
         compaction,
+        prefill_queue,
         large_sessions,
         late_sessions,
         time_scale,
@@ -139,9 +186,12 @@ fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
         Cause::TransferErrorsConcentrated { all_errors, .. } => *all_errors,
         Cause::TransferErrors { errors, .. } => *errors,
         Cause::ContextLimitRefusals { requests, .. } => *requests,
-        Cause::WorkerRestarts { restarts, reseeds, .. } => restarts + reseeds,
+        Cause::WorkerRestarts { restarts, reseeds, lost_requests, reseeds_after_loss, .. } => {
+            restarts + reseeds + lost_requests + reseeds_after_loss
+        }
         Cause::ContextCompacted { turns, .. } => *turns,
-        Cause::LargeSessionsStarve { .. }
+        Cause::PrefillQueue { .. }
+        | Cause::LargeSessionsStarve { .. }
         | Cause::LateSessionsStarve { .. }
         | Cause::TimeScaleCompressesGaps { .. }
         | Cause::IdleWorkers { .. } => 0,
@@ -230,7 +280,7 @@ fn room(run: &Diagnosis, slots: &SlotFacts) -> Option<Room> {
     Some(Room {
         kv_pool_tokens: slots.kv_pool_tokens,
         mean_context_tokens: mean,
-        sessions_per_worker: (slots.kv_pool_tokens as f64 / mean) as u64,
+        sessions_per_worker: slots.kv_pool_tokens as f64 / mean,
         cap: slots.cap_max,
     })
 }
@@ -239,13 +289,58 @@ fn capacity(run: &Diagnosis) -> Option<Cause> {
     let room = room(run, run.info.slots.as_ref()?)?;
     let refusals = run.signals.reason(ModeReason::NoCapacity);
     let reseeds_after_trim = run.signals.reason(ModeReason::EvictedTrim);
-    (refusals + reseeds_after_trim > 0).then_some(Cause::CapacityBinds { room, refusals, reseeds_after_trim })
+    let share = super::stats::share(refusals + reseeds_after_trim, run.outcomes.served())?;
+    let hot = hot_decoder(run);
+    (share > 0.0).then_some(Cause::CapacityBinds { room, refusals, reseeds_after_trim, share, hot })
+}
+
+/// The D with most trims, or without trims most KV transfers, if chance does not explain them.
+fn hot_decoder(run: &Diagnosis) -> Option<HotDecoder> {
+    let transfers_to = |worker: &str| {
+        run.transfers.pairs.iter().filter(|pair| pair.decode_worker == worker).map(|pair| pair.transfers).sum()
+    };
+    let accounts = run.workers.iter().filter_map(|row| row.account.as_ref()).filter(|account| account.role == "decode");
+    let loads: Vec<(&str, u64, u64)> = accounts
+        .map(|account| (account.worker.as_str(), account.session_trims, transfers_to(&account.worker)))
+        .collect();
+    let all_trims: u64 = loads.iter().map(|(_, trims, _)| trims).sum();
+    let all_transfers: u64 = loads.iter().map(|(_, _, transfers)| transfers).sum();
+    let (worker, trims, transfers) =
+        loads.iter().rev().max_by_key(|(_, trims, transfers)| if all_trims > 0 { *trims } else { *transfers })?;
+    let (most, all) = if all_trims > 0 { (*trims, all_trims) } else { (*transfers, all_transfers) };
+    workers::is_hot(most, all, loads.len() as u64).then(|| HotDecoder {
+        worker: (*worker).to_owned(),
+        trims: *trims,
+        all_trims,
+        transfers: *transfers,
+        all_transfers,
+    })
+}
+
+/// Said when the queue is most of what turns through P wait for.
+fn prefill_queue(run: &Diagnosis) -> Option<Cause> {
+    let ThroughPrefill { turns, queue_ns, ttft_ns } = run.signals.through_p;
+    if turns == 0 {
+        return None;
+    }
+    let (mean_queue_ms, mean_ttft_ms) = (ms(queue_ns / turns), ms(ttft_ns / turns));
+    let accounts: Vec<_> =
+        run.workers.iter().filter(|row| row.role == "prefill").filter_map(|row| row.account.as_ref()).collect();
+    let busy: f64 = accounts.iter().map(|account| account.busy_share).sum();
+    (mean_queue_ms > QUEUE_FROM_MS && queue_ns * 2 > ttft_ns).then(|| Cause::PrefillQueue {
+        turns,
+        mean_queue_ms,
+        mean_ttft_ms,
+        workers: run.workers.iter().filter(|row| row.role == "prefill").count() as u64,
+        busy_share: (!accounts.is_empty()).then(|| busy / accounts.len() as f64),
+        queue_peak: accounts.iter().map(|account| account.queue_peak).max(),
+    })
 }
 
 /// Left out where the pool is full before the cap is reached: then the capacity line says it.
 fn next_binder(run: &Diagnosis) -> Option<Cause> {
     let room = room(run, run.info.slots.as_ref()?)?;
-    let said = capacity(run).is_some() && room.cap.is_some_and(|cap| room.sessions_per_worker < u64::from(cap));
+    let said = capacity(run).is_some() && room.cap.is_some_and(|cap| room.sessions_per_worker < f64::from(cap));
     (session_cap(run).is_some() && !said).then_some(Cause::NextBinder { room })
 }
 
@@ -315,6 +410,8 @@ fn restarts(run: &Diagnosis) -> Option<Cause> {
         workers,
         restarts: counts.iter().sum(),
         reseeds: run.signals.reason(ModeReason::WorkerRestarted),
+        lost_requests: run.signals.losses.requests,
+        reseeds_after_loss: run.signals.losses.reseeds,
     })
 }
 

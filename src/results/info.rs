@@ -31,6 +31,9 @@ pub struct RunInfo {
     pub time_scale: Option<f64>,
     /// The time scale as a sentence: `time-scale 10: 6,000 s → 600 s`.
     pub time_scale_text: String,
+    /// First to last planned send, seconds; null when nobody computed it or all is sent at once.
+    #[serde(default)]
+    pub planned_s: Option<f64>,
     /// Seed of the run.
     pub seed: u64,
     /// Driver: `virtual time` or `real time`.

@@ -7,15 +7,22 @@ use serde::Serialize;
 
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{RunInfo, RunState};
-use crate::base::words::{count, plural};
+use crate::base::words::{count, plural, seconds};
 use crate::record::Outcome;
+
+/// Decimals of a per cent at most.
+const MOST_DIGITS: usize = 6;
+/// A run has fallen behind when it takes so many times the planned time …
+const BEHIND_FROM: f64 = 1.5;
+/// … and so many seconds more.
+const BEHIND_FROM_S: f64 = 10.0;
 
 /// Verdict on a run.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Integrity {
     /// May the headline be read?
     pub verdict: Verdict,
-    /// Why not, in a few words: `56.8 % truncated`; null for a valid run.
+    /// Why not, in a few words: `56.8 % truncated (budget 1 %: …)`; null for a valid run.
     pub reason: Option<String>,
     /// How the run ended.
     pub state: RunState,
@@ -66,6 +73,8 @@ pub(super) struct Evidence<'a> {
     pub errors: &'a [ErrorGroup],
     pub planned: u64,
     pub schedule_lag_p99_ms: Option<f64>,
+    /// First send to last end, seconds.
+    pub duration_s: Option<f64>,
     pub route_mismatches: u64,
     pub retried_requests: u64,
     pub beliefs_corrected: u64,
@@ -95,7 +104,7 @@ pub(super) fn judge(evidence: &Evidence) -> Integrity {
         let budget = info.budgets.max_schedule_lag_p99_ms;
         (Verdict::Invalid, Some(format!("schedule lag p99 {lag:.1} ms is over the budget of {budget} ms")))
     } else if bad_over {
-        (Verdict::Withheld, Some(bad_words(outcomes)))
+        (Verdict::Withheld, Some(bad_words(outcomes, info.budgets.max_bad_share)))
     } else if info.state != RunState::Completed {
         let done =
             format!("{}: {} of {} requests done", info.state.as_str(), count(outcomes.served()), count(*planned));
@@ -122,14 +131,29 @@ pub(super) fn judge(evidence: &Evidence) -> Integrity {
     }
 }
 
-/// `56.8 % truncated, 1.2 % aborted` over the requests that ran to an end.
-fn bad_words(outcomes: &Outcomes) -> String {
-    let bad = Outcome::ALL.iter().filter(|outcome| super::is_failure(**outcome) && outcomes.of(**outcome) > 0);
-    let words = bad.map(|outcome| {
-        let share = outcomes.of(*outcome) as f64 / outcomes.served() as f64;
-        format!("{:.1} % {outcome}", share * 100.0)
-    });
-    words.collect::<Vec<_>>().join(", ")
+/// `56.8 % truncated, 1.2 % aborted (budget 1 %: …)` over the requests that ran to an end, in digits enough to be seen
+/// to be over the budget.
+fn bad_words(outcomes: &Outcomes, budget: f64) -> String {
+    let served = outcomes.served() as f64;
+    let in_percent = |n: u64, digits: usize| format!("{:.digits$}", n as f64 / served * 100.0);
+    let is_over =
+        |digits: &usize| in_percent(outcomes.bad(), *digits).parse().is_ok_and(|shown: f64| shown > budget * 100.0);
+    let digits = (1..MOST_DIGITS).find(is_over).unwrap_or(MOST_DIGITS);
+    let bad = Outcome::ALL.iter().filter(|outcome| super::is_failure(**outcome));
+    let shares = bad.map(|outcome| (outcome, in_percent(outcomes.of(*outcome), digits)));
+    let seen = shares.filter(|(_, share)| share.contains(|c: char| c.is_ascii_digit() && c != '0'));
+    let words: Vec<String> = seen.map(|(outcome, share)| format!("{share} % {outcome}")).collect();
+    let budget = format!("{:.*}", MOST_DIGITS, budget * 100.0);
+    let budget = budget.trim_end_matches('0').trim_end_matches('.');
+    format!("{} (budget {budget} %: integrity.max_bad_share)", words.join(", "))
+}
+
+/// A run that took clearly longer than its schedule asks for: the last answer alone is no delay.
+fn behind(info: &RunInfo, duration_s: Option<f64>) -> Option<String> {
+    let (planned_s, took_s) = (info.planned_s?, duration_s?);
+    let is_behind = took_s > BEHIND_FROM * planned_s && took_s > planned_s + BEHIND_FROM_S;
+    let (took, planned) = (seconds(took_s * 1e3), seconds(planned_s * 1e3));
+    is_behind.then(|| format!("took {took} for a planned {planned}: the run fell behind its schedule"))
 }
 
 fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
@@ -158,6 +182,7 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
             count(*planned)
         )),
     }
+    notes.extend(behind(info, evidence.duration_s));
     if info.rebuilt {
         notes.push("rebuilt from requests.jsonl: token gaps (ITL) are not in it".into());
     }

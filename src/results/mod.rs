@@ -24,7 +24,7 @@ mod summary;
 mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
-pub use cause::{Cause, CauseLine, CounterDrift, Room, SlotShortage};
+pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, Room, SlotShortage};
 pub use distribution::Distribution;
 pub use fairness::{Contrast, Fairness, Pinned, Starved};
 pub use frame::FrameWriter;

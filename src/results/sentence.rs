@@ -2,8 +2,12 @@
 
 use std::fmt;
 
+use super::cause::HotDecoder;
 use super::{Cause, Concentration, CounterDrift, Room, SlotShortage};
-use crate::base::words::{count, plural, tokens};
+use crate::base::words::{count, plural, seconds, tokens};
+
+/// Capacity that costs a smaller share of the turns does not bind yet.
+const BINDS_FROM: f64 = 0.02;
 
 impl Cause {
     pub(super) fn sentence(&self) -> String {
@@ -13,19 +17,25 @@ impl Cause {
             }
             Cause::CountersDiverged(drift) => drift.sentence(),
             Cause::SessionCapStarvation(shortage) => shortage.sentence(),
-            Cause::CapShrinks { cap, usable_tokens, mean_turn_tokens, shrunk_cap, fallbacks } => format!(
-                "the soft cap falls from {cap} to {shrunk_cap} as contexts grow: {} usable tokens / {} mean size of the \
-                 turns refused; {} fell back",
-                tokens(*usable_tokens as f64),
-                tokens(*mean_turn_tokens),
-                plural(*fallbacks, "turn")
-            ),
+            Cause::CapShrinks { cap, usable_tokens, mean_turn_tokens, shrunk_cap, fallbacks } => {
+                let (usable, mean) = (tokens(*usable_tokens as f64), tokens(*mean_turn_tokens));
+                let lost = plural(*fallbacks, "turn");
+                format!(
+                    "the soft cap falls from {cap} to {shrunk_cap} as contexts grow: {usable} usable tokens / {mean} mean \
+                     size of the turns refused; {lost} fell back"
+                )
+            }
             Cause::SlotsUneven(slots) => slots.uneven_sentence(),
-            Cause::CapacityBinds { room, refusals, reseeds_after_trim } => format!(
-                "{}; {} refused for room, {} after a trim",
-                room.binds_sentence(),
-                plural(*refusals, "turn"),
-                plural(*reseeds_after_trim, "reseed")
+            Cause::CapacityBinds { room, refusals, reseeds_after_trim, share, hot } => {
+                let turns = [(*refusals, "turn", "refused for room"), (*reseeds_after_trim, "reseed", "after a trim")];
+                let hot = hot.as_ref().map_or_else(String::new, HotDecoder::sentence);
+                format!("{}; {}{hot}", room.binds_sentence(*share), some_of(&turns))
+            }
+            Cause::PrefillQueue { mean_queue_ms, mean_ttft_ms, workers, busy_share, queue_peak, .. } => format!(
+                "turns through P wait {} of {} mean TTFT in its queue: {}",
+                seconds(*mean_queue_ms),
+                seconds(*mean_ttft_ms),
+                prefillers(*workers, *busy_share, *queue_peak)
             ),
             Cause::NextBinder { room } => room.next_sentence(),
             Cause::LargeSessionsStarve { starved_tokens, other_tokens, .. } => format!(
@@ -35,7 +45,7 @@ impl Cause {
             ),
             Cause::LateSessionsStarve { starved_rank, other_rank, .. } => {
                 format!(
-                    "late sessions starve: mean arrival rank {starved_rank:.0} against {other_rank:.0} of the others"
+                    "late sessions starve: mean arrival rank {starved_rank:.1} against {other_rank:.1} of the others"
                 )
             }
             Cause::TimeScaleCompressesGaps { time_scale, short_share, short_share_at_1x } => format!(
@@ -44,29 +54,23 @@ impl Cause {
                 short_share * 100.0,
                 short_share_at_1x * 100.0
             ),
-            Cause::OpenFailures { extra_placements, fallbacks } => format!(
-                "open_session failed: {}, {} took the plain path",
-                plural(*extra_placements, "further placement"),
-                plural(*fallbacks, "turn")
-            ),
+            Cause::OpenFailures { extra_placements, fallbacks } => {
+                let placed = (*extra_placements, "further placement", "");
+                format!("open_session failed: {}", some_of(&[placed, (*fallbacks, "turn", "took the plain path")]))
+            }
             Cause::TransferErrorsConcentrated { pair, all_errors } => concentrated(pair, *all_errors),
-            Cause::TransferErrors { errors, transfers } => format!(
-                "{} of {} failed{}",
-                count(*errors),
-                plural(*transfers, "KV transfer"),
-                if *errors > 1 { ", on no pair more than chance explains" } else { "" }
-            ),
+            Cause::TransferErrors { errors, transfers } => scattered(*errors, *transfers),
             Cause::ContextLimitRefusals { requests, sessions, smallest_tokens } => format!(
                 "{} of {} refused for the context limit or pool; the smallest asks {} tokens",
                 plural(*requests, "request"),
                 plural(*sessions, "session"),
                 count(*smallest_tokens)
             ),
-            Cause::WorkerRestarts { workers, restarts, reseeds } => format!(
-                "{} ({}), {} because of it",
+            Cause::WorkerRestarts { workers, restarts, reseeds, lost_requests, reseeds_after_loss } => format!(
+                "{} ({}): {}",
                 plural(*restarts, "worker restart"),
                 workers.join(", "),
-                plural(*reseeds, "reseed")
+                harm(*lost_requests, reseeds + reseeds_after_loss)
             ),
             Cause::IdleWorkers { role, idle, workers } => format!("{idle} of {workers} {role} workers got no request"),
             Cause::ContextCompacted { turns, sessions } => format!(
@@ -75,6 +79,41 @@ impl Cause {
                 plural(*sessions, "session")
             ),
         }
+    }
+}
+
+fn scattered(errors: u64, transfers: u64) -> String {
+    let spread = if errors > 1 { ", on no pair more than chance explains" } else { "" };
+    format!("{} of {} failed{spread}", count(errors), plural(transfers, "KV transfer"))
+}
+
+fn prefillers(workers: u64, busy_share: Option<f64>, queue_peak: Option<u64>) -> String {
+    let busy = busy_share.map_or_else(String::new, |share| format!(" busy {:.0} %", share * 100.0));
+    let peak = queue_peak.map_or_else(String::new, |peak| format!(", up to {} waiting for one", count(peak)));
+    format!("{}{busy}{peak}", plural(workers, "prefill worker"))
+}
+
+fn harm(lost_requests: u64, reseeds: u64) -> String {
+    if lost_requests + reseeds == 0 {
+        return "nothing was lost".into();
+    }
+    some_of(&[(lost_requests, "request", "lost with it"), (reseeds, "reseed", "because of it")])
+}
+
+/// The counts that are not zero, in words.
+fn some_of(counts: &[(u64, &str, &str)]) -> String {
+    let some = counts.iter().filter(|(n, _, _)| *n > 0);
+    let words = some.map(|(n, noun, what)| format!("{} {what}", plural(*n, noun)).trim_end().to_owned());
+    words.collect::<Vec<_>>().join(", ")
+}
+
+impl HotDecoder {
+    fn sentence(&self) -> String {
+        let (n, all, noun) = match self.all_trims {
+            0 => (self.transfers, self.all_transfers, "KV transfer"),
+            all => (self.trims, all, "trim"),
+        };
+        format!("; {} of {} on {}", count(n), plural(all, noun), self.worker)
     }
 }
 
@@ -95,35 +134,39 @@ impl CounterDrift {
 
 impl SlotShortage {
     fn uneven_sentence(&self) -> String {
-        format!(
-            "{} ({} D × cap {}) for {}, yet {} fell back: the D chosen had none left",
-            plural(self.slots, "slot"),
-            self.decode_workers,
-            self.cap,
-            plural(self.sessions, "session"),
-            plural(self.fallbacks, "turn")
-        )
+        format!("{} for {}, yet {} fell back: the D chosen had none left", self.slots(), self.asking(), self.lost())
+    }
+
+    fn slots(&self) -> String {
+        format!("{} ({} D × cap {})", plural(self.slots, "slot"), self.decode_workers, self.cap)
+    }
+
+    /// Slots that come back are needed by the sessions live at once only.
+    fn asking(&self) -> String {
+        let at_once = if self.slot_release == "never" { "" } else { " live at once" };
+        format!("{}{at_once}", plural(self.sessions, "session"))
+    }
+
+    fn lost(&self) -> String {
+        plural(self.fallbacks, "turn")
     }
 
     fn sentence(&self) -> String {
+        let held = self.sessions.saturating_sub(self.never_held.unwrap_or(self.sessions));
+        let by_failure = self.slot_release == "never" && held > self.slots;
         let released = match self.slot_release.as_str() {
+            "never" if by_failure => "slots are given back by a failed turn only",
             "never" => "slots are never released",
             "session-end" => "slots are released at a session's end",
             _ => "idle sessions give theirs up",
         };
-        let lost = match self.never_held {
+        let holders = match self.never_held {
             Some(0) => "each session held one for a time".into(),
+            Some(n) if by_failure => format!("{} held one at some time, {} never", plural(held, "session"), count(n)),
             Some(n) => format!("{} never held one", plural(n, "session")),
             None => "who held one is not known".into(),
         };
-        format!(
-            "{} ({} D × cap {}) < {}, {released}: {lost}, {} fell back",
-            plural(self.slots, "slot"),
-            self.decode_workers,
-            self.cap,
-            plural(self.sessions, "session"),
-            plural(self.fallbacks, "turn")
-        )
+        format!("{} < {}, {released}: {holders}, {} fell back", self.slots(), self.asking(), self.lost())
     }
 }
 
@@ -142,16 +185,21 @@ fn concentrated(pair: &Concentration, all_errors: u64) -> String {
 impl Room {
     fn next_sentence(&self) -> String {
         match self.cap {
-            Some(cap) if self.sessions_per_worker <= u64::from(cap) => {
+            Some(cap) if self.sessions_per_worker < f64::from(cap) + 1.0 => {
                 format!("next binder: capacity; a cap above {cap} cannot be filled: {self}")
             }
             Some(_) | None => format!("next binder: raising the cap helps until {self}"),
         }
     }
 
-    fn binds_sentence(&self) -> String {
+    fn binds_sentence(&self, share: f64) -> String {
         match self.cap {
-            Some(cap) if self.sessions_per_worker < u64::from(cap) => {
+            Some(_) | None if share < BINDS_FROM => {
+                let cap = self.cap.filter(|cap| self.sessions_per_worker < f64::from(*cap));
+                let cap = cap.map_or_else(String::new, |cap| format!(" before the cap of {cap}"));
+                format!("next binder: KV capacity{cap}: {self}")
+            }
+            Some(cap) if self.sessions_per_worker < f64::from(cap) => {
                 format!("KV capacity binds before the cap of {cap}: {self}")
             }
             Some(cap) => format!("KV capacity binds at times within the cap of {cap}"),
@@ -163,6 +211,6 @@ impl Room {
 impl fmt::Display for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pool, context) = (tokens(self.kv_pool_tokens as f64), tokens(self.mean_context_tokens));
-        write!(f, "{pool} tokens / {context} mean peak context = {} a D", plural(self.sessions_per_worker, "session"))
+        write!(f, "{pool} tokens / {context} mean peak context = about {:.1} sessions a D", self.sessions_per_worker)
     }
 }

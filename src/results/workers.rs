@@ -187,6 +187,13 @@ pub(super) fn spreads(rows: &[WorkerRow]) -> Vec<RoleSpread> {
         .collect()
 }
 
+/// Whether one of so many workers got far more than the mean, and more than chance gives one of them.
+pub(super) fn is_hot(most: u64, all: u64, workers: u64) -> bool {
+    let Some(mean) = share(all, workers) else { return false };
+    let p_value = binomial_tail(most, all, 1.0 / workers as f64) * workers as f64;
+    workers > 1 && most as f64 > HOT_OVER_MEAN * mean && p_value < CONCENTRATED_BELOW
+}
+
 /// Sums the pairs and tests whether the errors sit on one of them.
 pub(super) fn transfers(pairs: &[TransferRecord]) -> Transfers {
     let total = pairs.iter().map(|pair| pair.transfers).sum();

@@ -89,6 +89,7 @@ pub fn info(requests: u64, sessions: u64) -> RunInfo {
         limits: String::new(),
         time_scale: Some(1.0),
         time_scale_text: "time-scale 1".into(),
+        planned_s: None,
         seed: 42,
         driver: "virtual time".into(),
         state: RunState::Completed,

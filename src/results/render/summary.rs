@@ -213,7 +213,7 @@ fn sessions(fairness: &Fairness, page: &mut Page) {
     };
     let figure = |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.2}"));
     let figures = [
-        fairness.direct_share.map(|share| format!("run {}", percent(share))),
+        fairness.direct_share.map(|share| format!("run {} of turns after the first", percent(share))),
         Some(shape.into()),
         figure("bimodality", fairness.bimodality.filter(|_| fairness.two_peaked)),
         figure("mean E2E over sessions: Gini", fairness.gini_mean_e2e),
@@ -241,7 +241,7 @@ fn starved(starved: &Starved) -> String {
         (Some(_), Some(b)) if f64::from(starved.first_rank) > b => {
             Some(format!("arrival rank {}{}", if starved.count > 1 { "≥ " } else { "" }, starved.first_rank))
         }
-        (Some(a), Some(b)) => Some(format!("mean arrival rank {a:.0} vs {b:.0}")),
+        (Some(a), Some(b)) => Some(format!("mean arrival rank {a:.1} vs {b:.1}")),
         (_, _) => None,
     });
     if let (Some(a), Some(b)) = (usage.starved, usage.others) {

@@ -3,6 +3,7 @@
 //! Estimates only. Closed counts come straight from trace and scenario; what depends on timing comes from the
 //! `sketch` module. Nothing here is used by a run.
 
+mod crowding;
 mod prefill;
 mod render;
 mod service;
@@ -14,6 +15,7 @@ mod tests;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::crowding::{Crowding, crowding};
 pub use self::prefill::PrefillLoad;
 use self::service::Service;
 use self::sketch::{Sketch, asks_for_slot, sketch};
@@ -31,6 +33,8 @@ pub struct Preflight {
     pub time_scale: String,
     /// Span of the trace, seconds.
     pub span_s: f64,
+    /// First to last planned send at the chosen scale, seconds; 0 when all is sent at once.
+    pub planned_s: f64,
     /// Sessions of the trace.
     pub sessions: u32,
     /// Requests of the trace.
@@ -87,13 +91,21 @@ pub struct Capacity {
     pub live_context_tokens: f64,
     /// Whole sessions of that size in one worker's pool.
     pub sessions_per_worker: u64,
+    /// D whose share of the live sessions exceeds its pool at some time, sessions dealt round robin.
+    pub crowded_workers: u16,
+    /// Share of the time in which at least one of them does, 0 to 1.
+    pub crowded_share: f64,
+    /// The most that live sessions need on one D, tokens.
+    pub peak_worker_tokens: u64,
 }
 
 /// Predicted share of requests that go direct to D, 0 to 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectShare {
-    /// The smaller of the two below.
+    /// The smaller of `by_slots` and `by_capacity`.
     pub predicted: f64,
+    /// At least: no turn that begins while its D is crowded goes direct.
+    pub at_least: f64,
     /// With slots and KV room for all: turns that append little enough to what their session's seed left.
     pub appendable: f64,
     /// If only slots were short: turns after a session's seed that can be appended, while it has a slot.
@@ -145,11 +157,13 @@ pub fn preflight(scenario: &Scenario, trace: &Trace) -> Preflight {
     let slots = slot_cap(scenario, trace);
     let service = Service::new(scenario);
     let sketch = sketch(scenario, trace, &service, slots.map(|(workers, cap)| u64::from(workers) * cap));
-    let capacity = capacity(scenario, trace, &sketch);
-    let direct = direct_share(scenario, trace, &sketch, &capacity);
+    let crowding = crowding(scenario, trace, &sketch);
+    let capacity = capacity(scenario, trace, &sketch, &crowding);
+    let direct = direct_share(scenario, trace, &sketch, &capacity, &crowding);
     Preflight {
         time_scale: render::time_scale(&scenario.replay, trace.span().as_secs_f64()),
         span_s: trace.span().as_secs_f64(),
+        planned_s: sketch.planned_s,
         sessions: trace.sessions.len() as u32,
         requests: trace.turns.len() as u32,
         peak_live_sessions: sketch.peak_live,
@@ -193,7 +207,7 @@ fn slot_cap(scenario: &Scenario, trace: &Trace) -> Option<(u16, u64)> {
     Some((scenario.cluster.decode, cap))
 }
 
-fn capacity(scenario: &Scenario, trace: &Trace, sketch: &Sketch) -> Capacity {
+fn capacity(scenario: &Scenario, trace: &Trace, sketch: &Sketch, crowding: &Crowding) -> Capacity {
     let workers = match scenario.replay.mechanism {
         Mechanism::Dp => scenario.cluster.colocated,
         Mechanism::Pd | Mechanism::Kvc => scenario.cluster.decode,
@@ -211,10 +225,19 @@ fn capacity(scenario: &Scenario, trace: &Trace, sketch: &Sketch) -> Capacity {
         mean_context_tokens,
         live_context_tokens: mean_context_tokens * f64::from(sketch.peak_live),
         sessions_per_worker: (pool as f64 / mean_context_tokens.max(1.0)) as u64,
+        crowded_workers: crowding.workers,
+        crowded_share: crowding.share,
+        peak_worker_tokens: crowding.peak_tokens,
     }
 }
 
-fn direct_share(scenario: &Scenario, trace: &Trace, sketch: &Sketch, capacity: &Capacity) -> Option<DirectShare> {
+fn direct_share(
+    scenario: &Scenario,
+    trace: &Trace,
+    sketch: &Sketch,
+    capacity: &Capacity,
+    crowding: &Crowding,
+) -> Option<DirectShare> {
     if scenario.replay.mechanism != Mechanism::Kvc || trace.turns.is_empty() {
         return None;
     }
@@ -223,7 +246,9 @@ fn direct_share(scenario: &Scenario, trace: &Trace, sketch: &Sketch, capacity: &
     let by_slots = sketch.direct_turns as f64 / requests;
     let appendable = sketch.appendable_turns as f64 / requests;
     let by_capacity = appendable * (fitting / f64::from(sketch.peak_live.max(1))).min(1.0);
-    Some(DirectShare { predicted: by_slots.min(by_capacity), appendable, by_slots, by_capacity })
+    let predicted = by_slots.min(by_capacity);
+    let sure = f64::from(sketch.direct_turns - crowding.turns_at_risk) / requests;
+    Some(DirectShare { predicted, at_least: predicted.min(sure), appendable, by_slots, by_capacity })
 }
 
 fn gaps(scenario: &Scenario, trace: &Trace, service: &Service) -> Option<Gaps> {

@@ -22,7 +22,7 @@ pub struct PrefillLoad {
     /// grows all run long.
     pub low: f64,
     /// At most: each prompt in iterations of its own, nothing cached, and of the turns that have a slot the largest
-    /// prefilled on P, as many as are predicted to find no room on D.
+    /// prefilled on P, as many as may find no room on D.
     pub high: f64,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn load(
         }
     }
     low_s += tokens / chunk * service.iteration_s(chunk);
-    let no_room = direct.filter(|direct| direct.by_slots > 0.0).map_or(0.0, |d| 1.0 - d.predicted / d.by_slots);
+    let no_room = direct.filter(|direct| direct.by_slots > 0.0).map_or(0.0, |d| 1.0 - d.at_least / d.by_slots);
     spared_s.sort_unstable_by(|a, b| f64::total_cmp(b, a));
     high_s += spared_s.iter().take((no_room * spared_s.len() as f64).ceil() as usize).sum::<f64>();
     let there_s = sketch.planned_s * f64::from(workers);

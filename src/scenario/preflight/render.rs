@@ -80,7 +80,7 @@ fn head(preflight: &Preflight) -> String {
 }
 
 fn room_binds(preflight: &Preflight) -> bool {
-    preflight.direct.as_ref().is_some_and(|direct| direct.by_capacity < direct.by_slots)
+    preflight.direct.as_ref().is_some_and(|direct| direct.by_capacity < direct.by_slots || is_range(direct))
 }
 
 fn slots(slots: &Slots) -> Line {
@@ -105,9 +105,19 @@ fn slots(slots: &Slots) -> Line {
 
 fn capacity(capacity: &Capacity) -> Line {
     let Capacity { workers, pool_tokens, mean_context_tokens, live_context_tokens, sessions_per_worker, .. } = capacity;
-    let pressing = *live_context_tokens > *pool_tokens as f64;
+    let pressing = *live_context_tokens > *pool_tokens as f64 || capacity.crowded_workers > 0;
+    let crowded = if capacity.crowded_workers > 0 {
+        format!(
+            "; may bind on {} of {workers} D, {} of the time (up to {} on one)",
+            capacity.crowded_workers,
+            percent(capacity.crowded_share),
+            tokens(capacity.peak_worker_tokens as f64)
+        )
+    } else {
+        String::new()
+    };
     let text = format!(
-        "KV {} tokens in {}, {} of {} fit each: those live need about {}, the peaks of all sessions {}",
+        "KV {} tokens in {}, {} of {} fit each: those live need about {}, the peaks of all sessions {}{crowded}",
         tokens(*pool_tokens as f64),
         plural(u64::from(*workers), "pool"),
         plural(*sessions_per_worker, "mean context"),
@@ -119,21 +129,32 @@ fn capacity(capacity: &Capacity) -> Line {
 }
 
 fn direct(direct: &DirectShare) -> String {
-    let DirectShare { predicted, appendable, by_slots, by_capacity } = direct;
+    let DirectShare { predicted, at_least, appendable, by_slots, by_capacity } = direct;
     if *appendable == 0.0 {
         return "direct-to-D 0.0 %: no turn can be appended to a session on D".into();
     }
     let alone = format!("(slots alone {}, capacity alone {})", percent(*by_slots), percent(*by_capacity));
     let (slots_bind, room_binds) = (by_slots < appendable, by_capacity < appendable);
     let binds = match (slots_bind, room_binds) {
+        (false, false) if is_range(direct) => "KV capacity may bind".into(),
         (false, false) => "neither slots nor KV capacity bind".into(),
+        (true, false) if is_range(direct) => format!("slots bind {alone}, KV capacity may too"),
         (true, false) => format!("slots bind {alone}"),
         (false, true) => format!("KV capacity binds {alone}"),
         (true, true) if by_slots < by_capacity => format!("slots bind before KV capacity {alone}"),
         (true, true) if by_slots > by_capacity => format!("KV capacity binds before slots {alone}"),
         (true, true) => format!("slots and KV capacity bind alike {alone}"),
     };
-    format!("direct-to-D about {}: {binds}", percent(*predicted))
+    if is_range(direct) {
+        format!("direct-to-D {} to {}: {binds}", percent(*at_least), percent(*predicted))
+    } else {
+        format!("direct-to-D about {}: {binds}", percent(*predicted))
+    }
+}
+
+/// Crowded D may cost turns their direct way.
+fn is_range(direct: &DirectShare) -> bool {
+    direct.at_least * ONE_NUMBER < direct.predicted
 }
 
 fn gaps(gaps: &Gaps) -> Line {

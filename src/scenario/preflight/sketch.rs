@@ -28,6 +28,12 @@ pub(super) struct Sketch {
     pub(super) appendable_turns: u32,
     /// Sessions that asked for a slot and never held one.
     pub(super) starved: u32,
+    /// Begin of each turn, ns, in the order of the trace's turns.
+    pub(super) begins: Vec<u64>,
+    /// End of each session, ns.
+    pub(super) ends: Vec<u64>,
+    /// Sessions that held a slot at some time.
+    pub(super) held_once: Vec<bool>,
     /// First to last planned send, seconds.
     pub(super) planned_s: f64,
 }
@@ -49,6 +55,7 @@ struct State<'a> {
     holders: BTreeSet<(u64, usize)>,
     last_end: Vec<u64>,
     direct: Vec<bool>,
+    begins: Vec<u64>,
 }
 
 /// Runs the sketch. `slots`: how many there are; `None` for no limit.
@@ -67,6 +74,7 @@ pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slot
         holders: BTreeSet::new(),
         last_end: vec![0; sessions],
         direct: vec![false; trace.turns.len()],
+        begins: vec![0; trace.turns.len()],
     };
     let mut due = BinaryHeap::new();
     let mut starts = vec![0; sessions];
@@ -101,6 +109,9 @@ pub(super) fn sketch(scenario: &Scenario, trace: &Trace, service: &Service, slot
         starved: (0..sessions)
             .filter(|ix| !state.held_once[*ix] && asks_for_slot(&scenario.replay, trace.sessions[*ix].turns.len()))
             .count() as u32,
+        begins: state.begins,
+        ends: state.last_end,
+        held_once: state.held_once,
         planned_s: Dur(planned.iter().copied().max().unwrap_or(0)).as_secs_f64(),
     }
 }
@@ -109,6 +120,7 @@ impl State<'_> {
     /// Serves turn `k` of a session, due now; returns its end.
     fn serve(&mut self, now: u64, ix: usize, k: usize) -> u64 {
         let turns = self.trace.turns_of(SessionIx(ix as u32));
+        self.begins[self.trace.sessions[ix].turns.start as usize + k] = now;
         while self.in_flight.peek().is_some_and(|Reverse(end)| *end <= now) {
             self.in_flight.pop();
         }

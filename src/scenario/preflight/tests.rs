@@ -90,6 +90,23 @@ fn a_cap_of_sixteen_leaves_capacity_to_bind() {
 }
 
 #[test]
+fn sessions_that_share_a_d_may_exceed_its_pool_though_all_pools_would_do() {
+    let mut scenario = one_p_seven_d(16);
+    scenario.cluster.decode = 2;
+    let found = preflight(&scenario, &trace(3, 10, 1.0, 36_000));
+    // The first and the third on D0: over 83,000 tokens from the seventh turn of the first to its end.
+    assert!(found.capacity.live_context_tokens < found.capacity.pool_tokens as f64);
+    assert_eq!((found.capacity.crowded_workers, found.capacity.peak_worker_tokens), (1, 45_100 + 44_100));
+    let share = found.capacity.crowded_share;
+    assert!((0.2..0.6).contains(&share), "{share}");
+    let direct = found.direct.clone().unwrap();
+    assert_eq!((direct.at_least, direct.predicted), (17.0 / 30.0, 0.8));
+    let says = |words: &str| found.lines().iter().any(|line| line.contains(words));
+    assert!(says("; may bind on 1 of 2 D, ") && says("direct-to-D 56.7 % to 80.0 %: KV capacity may bind"));
+    assert!(found.lines()[1].starts_with("! KV "), "{:#?}", found.lines());
+}
+
+#[test]
 fn slots_given_back_reach_sessions_that_come_later() {
     let apart = trace(52, 10, 200.0, 2000);
     let mut scenario = one_p_seven_d(1);
@@ -325,7 +342,10 @@ fn agrees(found: &Preflight) {
     if let Some(direct) = &found.direct {
         assert!(direct.predicted <= direct.appendable && direct.by_capacity <= direct.appendable, "{direct:?}");
         assert_eq!(says("no turn can be appended"), direct.appendable == 0.0, "{text}");
-        let free = direct.appendable > 0.0 && direct.predicted == direct.appendable;
+        assert!(direct.at_least <= direct.predicted, "{direct:?}");
+        let is_range = direct.at_least * 1.15 < direct.predicted;
+        assert_eq!(says("direct-to-D about"), direct.appendable > 0.0 && !is_range, "{text}");
+        let free = direct.appendable > 0.0 && direct.predicted == direct.appendable && !is_range;
         assert_eq!(says("neither slots nor KV capacity bind"), free, "{text}");
         let by_slots = direct.by_slots < direct.by_capacity;
         assert_eq!(says("slots bind (") || says("slots bind before"), by_slots, "{text}");
@@ -337,5 +357,8 @@ fn agrees(found: &Preflight) {
         assert_eq!(says("may queue"), load.low <= 1.0 && load.high > 1.0, "{text}");
     }
     let full = found.capacity.live_context_tokens > found.capacity.pool_tokens as f64;
-    assert_eq!(says("! KV "), full, "{text}");
+    assert_eq!(says("! KV "), full || found.capacity.crowded_workers > 0, "{text}");
+    assert_eq!(says("may bind on"), found.capacity.crowded_workers > 0, "{text}");
+    let pool = found.capacity.pool_tokens / u64::from(found.capacity.workers);
+    assert_eq!(found.capacity.crowded_workers > 0, found.capacity.peak_worker_tokens > pool, "{text}");
 }

@@ -1,5 +1,6 @@
 //! The cause lines: each is said when its evidence is there, and not when it is not.
 
+use pdreplay::protocol::ErrorClass;
 use pdreplay::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
 use pdreplay::results::render::{self, Extras, Style};
 use pdreplay::results::{Cause, RunSummary, SlotFacts, Verdict};
@@ -38,9 +39,9 @@ fn a_cap_too_low_names_its_arithmetic_and_what_binds_next() {
         texts(&story().summary()),
         [
             "3 slots (3 D × cap 1) < 6 sessions, slots are never released: 3 sessions never held one, 27 turns fell back",
-            "next binder: raising the cap helps until 83K tokens / 35K mean peak context = 2 sessions a D",
+            "next binder: raising the cap helps until 83K tokens / 35K mean peak context = about 2.4 sessions a D",
             "large sessions starve: mean peak input 38K against 31K of the others",
-            "late sessions starve: mean arrival rank 5 against 2 of the others",
+            "late sessions starve: mean arrival rank 5.0 against 2.0 of the others",
             "time-scale 10 leaves 78 % of think gaps shorter than the service time (12 % at time-scale 1)",
         ]
     );
@@ -63,7 +64,7 @@ fn sessions_that_never_asked_are_not_short_of_slots() {
 fn slots_given_back_are_held_against_the_sessions_live_at_once() {
     let mut story = story();
     slots(&mut story).slot_release = "session-end".into();
-    assert!(find(&story.summary(), "3 slots (3 D × cap 1) < 6 sessions, slots are released at").is_some());
+    assert!(find(&story.summary(), "3 slots (3 D × cap 1) < 6 sessions live at once, slots are released at").is_some());
     // The sessions with a slot end before the others come: at most three at once.
     for record in story.records.iter_mut().filter(|record| record.session_id.as_str() > "s2") {
         for at in [record.sent_ns.as_mut(), Some(&mut record.ended_ns)].into_iter().flatten() {
@@ -72,7 +73,7 @@ fn slots_given_back_are_held_against_the_sessions_live_at_once() {
     }
     let summary = story.summary();
     assert!(find(&summary, "< ").is_none(), "{:?}", texts(&summary));
-    assert!(find(&summary, "3 slots (3 D × cap 1) for 3 sessions, yet 27 turns fell back").is_some());
+    assert!(find(&summary, "3 slots (3 D × cap 1) for 3 sessions live at once, yet 27 turns fell back").is_some());
 }
 
 #[test]
@@ -121,8 +122,8 @@ fn capacity_is_named_when_it_binds_before_the_cap() {
     let summary = story.summary();
     assert_eq!(
         texts(&summary)[0],
-        "KV capacity binds before the cap of 16: 83K tokens / 35K mean peak context = 2 sessions a D; \
-         27 turns refused for room, 0 reseeds after a trim"
+        "KV capacity binds before the cap of 16: 83K tokens / 35K mean peak context = about 2.4 sessions a D; \
+         27 turns refused for room; 12 of 12 KV transfers on D0"
     );
     assert!(!summary.causes.iter().any(|line| matches!(line.cause, Cause::SessionCapStarvation(_))));
     slots(&mut story).cap_max = Some(2);
@@ -158,7 +159,7 @@ fn few_or_mixed_sessions_are_not_called_late() {
     let summary = mixed.summary();
     assert!(find(&summary, "late sessions").is_none(), "{:?}", texts(&summary));
     let text = render::summary(&summary, &Extras::default(), Style::default());
-    assert!(text.contains("mean arrival rank 3 vs 4") && !text.contains("arrival rank ≥"), "{text}");
+    assert!(text.contains("mean arrival rank 3.0 vs 4.0") && !text.contains("arrival rank ≥"), "{text}");
     // One of two came later than the other: chance.
     let mut few = story();
     few.records.retain(|record| ["s0", "s5"].contains(&record.session_id.as_str()));
@@ -241,4 +242,93 @@ fn a_run_names_the_cap_that_was_applied() {
     assert!(by_worker.contains("KV capacity binds: 6.0K") && !by_worker.contains("cap 4"), "{by_worker}");
     let known = causes(&["--set", "admission.capacity_known=true"]);
     assert!(known.contains("the soft cap falls from 4 to "), "{known}");
+}
+
+#[test]
+fn a_queue_that_is_most_of_the_wait_is_named() {
+    let mut story = story();
+    let of_queue = |story: &mut Story, share: f64| {
+        for record in story.records.iter_mut().filter(|record| record.prefill_worker.is_some()) {
+            record.prefill_queue_ms = record.ttft_ms.map(|ttft| ttft * share);
+        }
+    };
+    of_queue(&mut story, 0.9);
+    story.facts.workers[0].busy_share = 0.52;
+    story.facts.workers[0].queue_peak = 7;
+    let summary = story.summary();
+    let line = find(&summary, "turns through P wait").unwrap_or_else(|| panic!("{:?}", texts(&summary)));
+    assert_eq!(
+        line,
+        "turns through P wait 2.67 s of 2.97 s mean TTFT in its queue: 1 prefill worker busy 52 %, up to 7 waiting for one"
+    );
+    of_queue(&mut story, 0.4);
+    assert!(find(&story.summary(), "turns through P wait").is_none());
+}
+
+#[test]
+fn a_restart_counts_what_was_lost_with_it() {
+    let mut story = story();
+    story.facts.workers[2].restarts = 1;
+    assert!(find(&story.summary(), "1 worker restart (D1): nothing was lost").is_some());
+    let of_s0 = |turn: u32| move |record: &&mut RequestRecord| record.session_id == "s0" && record.turn_id == turn;
+    let lost = story.records.iter_mut().find(of_s0(4)).unwrap();
+    (lost.outcome, lost.error_class) = (Outcome::Error, Some(ErrorClass::WorkerLost.as_str().into()));
+    let again = story.records.iter_mut().find(of_s0(5)).unwrap();
+    (again.execution_mode, again.mode_reason) = (ExecutionMode::KvcacheReseed, ModeReason::PreviousTurnFailed);
+    let summary = story.summary();
+    let said = "1 worker restart (D1): 1 request lost with it, 1 reseed because of it";
+    assert!(find(&summary, said).is_some(), "{:?}", texts(&summary));
+}
+
+#[test]
+fn little_evidence_makes_capacity_the_next_binder() {
+    let mut story = story();
+    let trimmed = story.records.iter_mut().find(|record| record.turn_id == 5).unwrap();
+    (trimmed.execution_mode, trimmed.mode_reason) = (ExecutionMode::KvcacheReseed, ModeReason::EvictedTrim);
+    slots(&mut story).cap_max = Some(4);
+    let summary = story.summary();
+    let said = "next binder: KV capacity before the cap of 4: 83K tokens / 35K mean peak context = about 2.4 sessions a D; \
+                1 reseed after a trim";
+    assert!(find(&summary, said).is_some(), "{:?}", texts(&summary));
+}
+
+#[test]
+fn a_slot_given_back_by_a_failed_turn_is_held_again() {
+    let mut story = story();
+    story.facts.sessions[3].slot_hold_ns = 1_000_000_000;
+    let said = "3 slots (3 D × cap 1) < 6 sessions, slots are given back by a failed turn only: 4 sessions held one at some \
+                time, 2 never, 27 turns fell back";
+    assert!(find(&story.summary(), said).is_some(), "{:?}", texts(&story.summary()));
+}
+
+#[test]
+fn a_run_that_fell_far_behind_its_schedule_is_noted() {
+    let mut story = story();
+    let noted = |story: &Story| story.summary().integrity.notes.iter().any(|note| note.contains("for a planned"));
+    story.info.planned_s = Some(50.0);
+    assert!(!noted(&story));
+    story.info.planned_s = Some(20.0);
+    assert!(noted(&story));
+}
+
+#[test]
+fn trims_on_one_d_name_it() {
+    let mut story = with_fallbacks(ExecutionMode::FallbackNoCapacity, ModeReason::NoCapacity);
+    for (worker, trims) in [(1, 1), (2, 1), (3, 18)] {
+        story.facts.workers[worker].session_trims = trims;
+    }
+    assert!(find(&story.summary(), "27 turns refused for room; 18 of 20 trims on D2").is_some());
+    story.facts.workers[1].session_trims = 17;
+    assert!(find(&story.summary(), "trims on").is_none());
+}
+
+#[test]
+fn a_share_just_over_the_budget_is_seen_to_be_over_it() {
+    let mut story = story();
+    for record in &mut story.records[10..12] {
+        record.outcome = Outcome::Error;
+    }
+    story.info.budgets.max_bad_share = 0.033;
+    let reason = story.summary().integrity.reason.unwrap();
+    assert_eq!(reason, "3.33 % error (budget 3.3 %: integrity.max_bad_share)");
 }

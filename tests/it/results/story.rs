@@ -147,23 +147,23 @@ outcome   ok 60 · truncated 0 · aborted 0 · error 0 · timeout 0 · skipped 0
 latency   TTFT p50 0.400 s  p90 3.70 s  p99 3.70 s     E2E p50 1.00 s  p90 5.60 s  p99 5.60 s
           completed: 1.00 requests/s, 20 answer tokens/s from first send to last end (60.1 s)
 
-mode                                          share   n  TTFT p50  E2E p50  E2E p99  transfer  recomputed    bad
-pd-router-fallback-large-append-session-cap  45.0 %  27    3.70 s   5.60 s   5.60 s   0.900 s         22K  0.0 %
-kvcache-direct-to-d-session                  40.0 %  24   0.043 s  0.495 s  0.495 s         –           0  0.0 %
-pd-router-turn1                              10.0 %   6   0.400 s   1.00 s   1.00 s   0.900 s        3.0K  0.0 %
-kvcache-seed                                  5.0 %   3    1.50 s   2.50 s   2.50 s   0.900 s        5.8K  0.0 %
+mode                                          share   n  TTFT p50  E2E p50  E2E p99  xfer mean  recomp mean    bad
+pd-router-fallback-large-append-session-cap  45.0 %  27    3.70 s   5.60 s   5.60 s    0.900 s          22K  0.0 %
+kvcache-direct-to-d-session                  40.0 %  24   0.043 s  0.495 s  0.495 s          –            0  0.0 %
+pd-router-turn1                              10.0 %   6   0.400 s   1.00 s   1.00 s    0.900 s         3.0K  0.0 %
+kvcache-seed                                  5.0 %   3    1.50 s   2.50 s   2.50 s    0.900 s         5.8K  0.0 %
 
 sessions  direct share   0–20 % ████████ 3   20–40 %   40–60 %   60–80 %   80–100 % ████████ 3
-          run 44.4 % · two-peaked, starvation suspected · bimodality 1.00 · mean E2E over sessions: Gini 0.37
-            Jain 0.64
+          run 44.4 % of turns after the first · two-peaked, starvation suspected · bimodality 1.00
+            mean E2E over sessions: Gini 0.37 · Jain 0.64
           starved 3: peak input 38K vs 31K · reason session-cap · arrival rank ≥ 4
             believed use of D when asked 70 % vs 20 % · slot never held · on D0 1/2 D1 1/2 D2 1/2
 workers   1 prefill: 36 requests · peak usage 30 %
           3 decode: 20 requests each · peak usage 70 %
 why       3 slots (3 D × cap 1) < 6 sessions, slots are never released: 3 sessions never held one, 27 turns fell back
-          next binder: raising the cap helps until 83K tokens / 35K mean peak context = 2 sessions a D
+          next binder: raising the cap helps until 83K tokens / 35K mean peak context = about 2.4 sessions a D
           large sessions starve: mean peak input 38K against 31K of the others
-          late sessions starve: mean arrival rank 5 against 2 of the others
+          late sessions starve: mean arrival rank 5.0 against 2.0 of the others
           time-scale 10 leaves 78 % of think gaps shorter than the service time (12 % at time-scale 1)
 files     outputs/x/  (summary.json)
 ";
@@ -210,14 +210,14 @@ fn colour_only_repeats_what_words_say() {
 fn two_counters_withhold_the_headline_and_are_named() {
     let summary = two_counters().summary();
     assert_eq!(summary.integrity.verdict, Verdict::Withheld);
-    assert_eq!(summary.integrity.reason.as_deref(), Some("60.0 % truncated"));
+    assert_eq!(summary.integrity.reason.as_deref(), Some("60.0 % truncated (budget 1 %: integrity.max_bad_share)"));
     assert_eq!(
         summary.causes[0].text,
         "policy default with kvc: replay and router counters diverged after request 3; 36 requests found no session \
          where the router sent them"
     );
     let text = render::summary(&summary, &Extras::default(), Style::default());
-    assert!(text.contains("latency   withheld: 60.0 % truncated\n"), "{text}");
+    assert!(text.contains("latency   withheld: 60.0 % truncated (budget 1 %: integrity.max_bad_share)\n"), "{text}");
     assert!(text.contains("most common failure: session-not-found ×36 (truncated)"), "{text}");
     assert!(!text.contains("TTFT p50 0."), "{text}");
     assert_eq!(summary.sessions[0].pattern, ".TDTTDTTDT");
