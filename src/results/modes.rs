@@ -40,7 +40,7 @@ pub struct ModeRow {
     pub mean_e2e_ms: Option<f64>,
     /// Mean link time of the KV transfer of those that had one, ms.
     pub mean_kv_transfer_ms: Option<f64>,
-    /// Mean prompt tokens the server prefilled (prompt − cached), where it said so.
+    /// Mean prompt tokens the server prefilled (prompt − cached) of the requests it computed.
     pub mean_prefilled_tokens: Option<f64>,
     /// Mean prompt tokens prefilled again although an infinite shared cache would hold them (ideal − cached).
     pub mean_recomputed_tokens: Option<f64>,
@@ -72,7 +72,9 @@ impl ModeTally {
 
     pub(super) fn add(&mut self, record: &RequestRecord) {
         self.outcomes.count(record.outcome);
-        if let Some(cached) = record.cached_tokens {
+        // A refused or lost request was never computed, whatever its length.
+        let computed = record.outcome.is_ok() || record.prefill_ms.is_some();
+        if let Some(cached) = record.cached_tokens.filter(|_| computed) {
             self.known_cached += 1;
             self.prefilled_tokens += u64::from(record.input_tokens.saturating_sub(cached));
             self.recomputed_tokens += u64::from(record.ideal_hit_tokens.saturating_sub(cached));
