@@ -18,7 +18,7 @@ use crate::cli::signals::Signals;
 use crate::cli::stages::{Stage, Stopwatch};
 use crate::cli::terminal::Terminal;
 use crate::record::RunFacts;
-use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary, Verdict};
+use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary};
 use crate::scenario::{Preflight, Scenario, Setup};
 use crate::sim::{self, RunEnd, RunStatus, SimError};
 use crate::trace::Trace;
@@ -169,11 +169,12 @@ fn state_of(status: RunStatus) -> RunState {
 
 /// A signal first, then a run that stopped itself, then the integrity gate.
 fn exit_of(summary: &RunSummary, signals: &Signals) -> Exit {
-    match (summary.run.state, summary.integrity.verdict) {
-        (RunState::Interrupted, _) => signals.caught().unwrap_or(Exit::Interrupted),
-        (RunState::Stopped, _) | (_, Verdict::Withheld | Verdict::Invalid) => Exit::Broke,
-        (_, Verdict::Valid | Verdict::Partial) if summary.completed == 0 => Exit::Broke,
-        (_, Verdict::Valid | Verdict::Partial) => Exit::Ok,
+    let read = summary.integrity.verdict.shows_headline() && summary.completed > 0;
+    match summary.run.state {
+        RunState::Interrupted => signals.caught().unwrap_or(Exit::Interrupted),
+        RunState::Stopped => Exit::Broke,
+        RunState::Completed | RunState::Unfinished if read => Exit::Ok,
+        RunState::Completed | RunState::Unfinished => Exit::Broke,
     }
 }
 

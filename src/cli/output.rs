@@ -71,5 +71,5 @@ impl OutputArgs {
 
 /// Indented JSON. Summaries are plain data, which always serialises.
 pub fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default()
+    serde_json::to_string_pretty(value).expect("plain data serialises")
 }

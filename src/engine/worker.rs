@@ -331,6 +331,7 @@ impl Worker {
     }
 
     /// Requests inside, wherever.
+    #[cfg(test)]
     pub fn load_count(&self) -> usize {
         self.queue_len() + self.running.len() + self.prefilling.len() + self.sending.len() + self.hung.len()
     }

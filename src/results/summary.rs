@@ -87,13 +87,6 @@ pub struct Lengths {
 }
 
 impl RunSummary {
-    /// The text of `summary.json`, with a line feed at its end.
-    pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a summary is plain data");
-        text.push('\n');
-        text
-    }
-
     /// JSON Schema of `summary.json`.
     pub fn schema() -> Schema {
         SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<RunSummary>()

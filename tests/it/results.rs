@@ -129,7 +129,7 @@ pub fn summarise_with(
 
 /// `summary.json` as a value.
 pub fn json(summary: &RunSummary) -> Value {
-    serde_json::from_str(&summary.to_json()).unwrap()
+    serde_json::to_value(summary).unwrap()
 }
 
 /// A case folder.
