@@ -8,6 +8,8 @@ pub mod cli;
 pub mod cluster;
 pub mod engine;
 pub mod kv;
+pub mod live;
+pub mod node;
 pub mod policies;
 pub mod protocol;
 pub mod record;

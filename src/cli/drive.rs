@@ -18,9 +18,10 @@ use crate::cli::signals::Signals;
 use crate::cli::stages::{Stage, Stopwatch};
 use crate::cli::terminal::Terminal;
 use crate::record::RunFacts;
+use crate::replay::{RunEnd, RunStatus};
 use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary};
 use crate::scenario::{Preflight, Scenario, Setup};
-use crate::sim::{self, RunEnd, RunStatus, SimError};
+use crate::sim::{self, SimError};
 use crate::trace::Trace;
 
 const REPORT_BUG: &str = "report this as a bug of pdreplay, with run.json; the records written so far are kept";

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::messages::Messages;
 use crate::cli::terminal::Terminal;
-use crate::sim::Progress;
+use crate::replay::Progress;
 
 /// Time between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);

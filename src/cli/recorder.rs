@@ -13,8 +13,8 @@ use crate::cli::signals::Signals;
 use crate::cli::stages::{Stage, Stopwatch};
 use crate::protocol::TokenRun;
 use crate::record::{LedgerEvent, RequestRecord};
+use crate::replay::{Observer, Progress};
 use crate::results::{Accumulator, FrameWriter};
-use crate::sim::{Observer, Progress};
 
 /// Bytes of `requests.parquet` gathered before they are handed over: its writer hands out a page header at a time.
 const TABLE_BUFFER: usize = 256 * 1024;

@@ -38,7 +38,7 @@ pub struct Fault {
 
 /// The faults of a run and which of them are in force.
 #[derive(Debug)]
-pub(super) struct Faults {
+pub struct Faults {
     all: Vec<Fault>,
     in_force: Vec<bool>,
     begun: Vec<bool>,
@@ -81,6 +81,7 @@ impl Fault {
 }
 
 impl Faults {
+    /// None of them in force.
     pub fn new(all: Vec<Fault>) -> Faults {
         let count = all.len();
         Faults { all, in_force: vec![false; count], begun: vec![false; count] }
@@ -103,10 +104,12 @@ impl Faults {
         (0..self.all.len()).filter(|&at| !self.begun[at] && reached(&self.all[at])).collect()
     }
 
+    /// It is in force from now on.
     pub fn begin(&mut self, at: usize) {
         (self.in_force[at], self.begun[at]) = (true, true);
     }
 
+    /// It is over.
     pub fn end(&mut self, at: usize) {
         self.in_force[at] = false;
     }

@@ -81,6 +81,8 @@ impl Flight {
             phases,
             retractions: done.retractions,
             token_runs: runs,
+            attempts: 1,
+            retry_wait: Dur::ZERO,
         }
     }
 
@@ -100,6 +102,8 @@ impl Flight {
             phases: self.prefilled.map_or(Phases::default(), |prefilled| self.prefill_phases(prefilled)),
             retractions: 0,
             token_runs: Vec::new(),
+            attempts: 1,
+            retry_wait: Dur::ZERO,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::base::{RequestIx, Role, Time, WorkerId};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub struct Links {
     flows: Vec<Flow>,
     egress: Vec<Port>,
     ingress: Vec<Port>,
@@ -33,6 +33,7 @@ struct Port {
 }
 
 impl Links {
+    /// Idle links of so many workers, `gbytes_per_s` (10⁹ bytes) each way.
     pub fn new(prefill: usize, decode: usize, gbytes_per_s: f64) -> Links {
         let port = Port { bytes_per_ns: gbytes_per_s, factor: 1.0, flows: 0 };
         Links {

@@ -18,5 +18,7 @@ mod tests;
 mod transfer;
 
 pub use config::{ClusterConfig, FaultConfig, FaultKind, LinkConfig, RouterConfig, RouterPolicy};
-pub use faults::Fault;
+pub use faults::{Fault, Faults};
+pub use links::Links;
 pub use machine::{Cluster, Notice};
+pub use router::{Eligible, PdRouter};

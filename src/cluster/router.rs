@@ -11,7 +11,7 @@ use crate::protocol::RoutingHeader;
 
 /// See the module. Workers are indices within their role.
 #[derive(Debug)]
-pub(super) struct PdRouter {
+pub struct PdRouter {
     prefill: Leg,
     decode: Leg,
 }
@@ -25,9 +25,10 @@ struct Leg {
 }
 
 /// What the router knows of a leg's workers: whether each is eligible, and its requests in flight.
-pub(super) type Eligible<'a> = &'a [Option<u32>];
+pub type Eligible<'a> = &'a [Option<u32>];
 
 impl PdRouter {
+    /// With fresh counters. `config` must be resolved (no `auto`).
     pub fn new(config: &RouterConfig) -> PdRouter {
         let leg = |policy| Leg { policy, turn: 0, stuck: BTreeMap::new() };
         PdRouter { prefill: leg(config.prefill_policy), decode: leg(config.decode_policy) }

@@ -110,6 +110,10 @@ pub struct Answer {
     pub retractions: u16,
     /// Token arrivals, as runs.
     pub token_runs: Vec<TokenRun>,
+    /// Times it was sent; more than 1 only where the client was told to try again.
+    pub attempts: u16,
+    /// Time between those that failed and the next.
+    pub retry_wait: Dur,
 }
 
 /// The end of a request, in the engine's words where it had any.
@@ -166,11 +170,23 @@ pub enum ErrorClass {
     ShortOutput,
     /// 200 and the end mark, but no token.
     NoOutput,
+    /// No connection within the limit.
+    ConnectTimeout,
+    /// No first token within the limit.
+    FirstTokenTimeout,
+    /// The connection ended before the answer did.
+    ConnectionClosed,
+    /// A 200 answer that is not what was asked for: no event stream, broken JSON, an event beyond the size limit.
+    BadAnswer,
+    /// Refused with another 4xx.
+    BadRequest,
+    /// Refused with 401 or 403.
+    Unauthorized,
 }
 
 impl ErrorClass {
     /// Every class.
-    pub const ALL: [ErrorClass; 14] = [
+    pub const ALL: [ErrorClass; 20] = [
         ErrorClass::SessionNotFound,
         ErrorClass::SessionBusy,
         ErrorClass::ContextLimit,
@@ -185,7 +201,21 @@ impl ErrorClass {
         ErrorClass::TotalTimeout,
         ErrorClass::ShortOutput,
         ErrorClass::NoOutput,
+        ErrorClass::ConnectTimeout,
+        ErrorClass::FirstTokenTimeout,
+        ErrorClass::ConnectionClosed,
+        ErrorClass::BadAnswer,
+        ErrorClass::BadRequest,
+        ErrorClass::Unauthorized,
     ];
+
+    /// A limit of the client ran out, the server did not refuse.
+    pub fn is_timeout(self) -> bool {
+        matches!(
+            self,
+            ErrorClass::Stalled | ErrorClass::TotalTimeout | ErrorClass::ConnectTimeout | ErrorClass::FirstTokenTimeout
+        )
+    }
 
     /// Stable kebab-case label.
     pub fn as_str(self) -> &'static str {
@@ -204,6 +234,12 @@ impl ErrorClass {
             ErrorClass::TotalTimeout => "total-timeout",
             ErrorClass::ShortOutput => "short-output",
             ErrorClass::NoOutput => "no-output",
+            ErrorClass::ConnectTimeout => "connect-timeout",
+            ErrorClass::FirstTokenTimeout => "first-token-timeout",
+            ErrorClass::ConnectionClosed => "connection-closed",
+            ErrorClass::BadAnswer => "bad-answer",
+            ErrorClass::BadRequest => "bad-request",
+            ErrorClass::Unauthorized => "unauthorized",
         }
     }
 }

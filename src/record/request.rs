@@ -111,6 +111,8 @@ pub struct RequestRecord {
     pub http_status: Option<u16>,
     /// Times it was sent; 1 without retries, 0 when never sent.
     pub attempts: u32,
+    /// Time lost between the attempts that failed and the next; null with one attempt.
+    pub retry_wait_ms: Option<f64>,
     /// Times the engine retracted it.
     pub retractions: u32,
 }

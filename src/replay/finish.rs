@@ -186,7 +186,10 @@ impl Ending {
                 let outcome = if tokens > 0 { Outcome::Truncated } else { Outcome::Aborted };
                 (outcome, Some("abort"), Some((class, message)))
             }
-            Finish::Error { class, message } => (Outcome::Error, None, Some((class, message))),
+            Finish::Error { class, message } => {
+                let outcome = if class.is_timeout() { Outcome::Timeout } else { Outcome::Error };
+                (outcome, None, Some((class, message)))
+            }
         };
         let (error_class, error_message) = error.unzip();
         Ending {
@@ -204,6 +207,8 @@ impl Ending {
             phases: answer.phases,
             retractions: u32::from(answer.retractions),
             token_runs: answer.token_runs,
+            attempts: answer.attempts,
+            retry_wait: answer.retry_wait,
         }
     }
 }

@@ -11,6 +11,7 @@ mod config;
 mod finish;
 mod fleet;
 mod machine;
+mod observer;
 mod path;
 mod place;
 mod plan;
@@ -24,3 +25,4 @@ mod tests;
 
 pub use config::{FirstTurn, Mechanism, OnTurnFailure, ReplayConfig, Schedule};
 pub use machine::{ReplayFacts, Replayer, ReplayerConfig, WakeReason};
+pub use observer::{Observer, Progress, RunEnd, RunStatus};

@@ -23,6 +23,8 @@ pub(super) struct Ending {
     pub phases: Phases,
     pub retractions: u32,
     pub token_runs: Vec<TokenRun>,
+    pub attempts: u16,
+    pub retry_wait: Dur,
 }
 
 /// Whether a request was sent.
@@ -53,6 +55,8 @@ impl Ending {
             phases: Phases::default(),
             retractions: 0,
             token_runs: Vec::new(),
+            attempts: 1,
+            retry_wait: Dur::ZERO,
         }
     }
 
@@ -96,7 +100,7 @@ impl Replayer<'_> {
         RequestRecord {
             schema_version: SCHEMA_VERSION,
             run_id: self.config.run_id.clone(),
-            request_id: self.request_id(request, &session_id),
+            request_id: self.trace.request_id(request),
             session_id,
             turn_id: planned.turn_id,
             trace_request_id: planned.request_id.as_deref().map(str::to_owned),
@@ -144,6 +148,7 @@ impl Replayer<'_> {
             error_message: ending.error_message,
             http_status: ending.http_status,
             attempts: 0,
+            retry_wait_ms: Some(ending.retry_wait).filter(|wait| *wait > Dur::ZERO).map(Dur::as_millis_f64),
             retractions: ending.retractions,
         }
     }
@@ -161,6 +166,7 @@ impl Replayer<'_> {
             }
             (Some(_) | None, Some(_) | None) => None,
         };
+        let attempts = u32::from(ending.attempts);
         let since_first = |from: Time| first.map(|first| first.since(from).as_millis_f64());
         let wait = turn.cap_wait;
         let lag = Dur(turn.sent.since(turn.released).ns().saturating_sub(wait.ns()));
@@ -185,19 +191,9 @@ impl Replayer<'_> {
             admission_ms: turn.departed.map(|(at, _)| at.since(turn.sent).as_millis_f64()),
             append_tokens: turn.append_tokens,
             assumed_hit_tokens: turn.selection.map_or(0, |chosen| chosen.assumed_hit_tokens),
-            attempts: u32::from(turn.departed.is_some()),
+            attempts: if turn.departed.is_some() { attempts } else { 0 },
             ..self.base_record(now, request, turn.scheduled, ending)
         }
-    }
-
-    /// `<session>/<turn>`, with the line where the trace repeats a turn.
-    fn request_id(&self, request: RequestIx, session_id: &str) -> String {
-        let planned = self.trace.turn(request);
-        let range = &self.trace.sessions[planned.session.ix()].turns;
-        let same = |other: u32| range.contains(&other) && self.trace.turns[other as usize].turn_id == planned.turn_id;
-        let repeated = request.0.checked_sub(1).is_some_and(same) || same(request.0 + 1);
-        let suffix = if repeated { format!("#{}", planned.line) } else { String::new() };
-        format!("{session_id}/{}{suffix}", planned.turn_id)
     }
 }
 

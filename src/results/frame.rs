@@ -292,6 +292,7 @@ columns! {
     error_message: Option<String>,
     http_status: Option<u16>,
     attempts: u32,
+    retry_wait_ms: Option<f64>,
     retractions: u32,
 }
 

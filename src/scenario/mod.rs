@@ -9,6 +9,7 @@ mod conflicts;
 mod error;
 mod idle_fault;
 mod layer;
+mod live;
 mod load;
 mod model;
 pub mod preflight;
@@ -23,6 +24,7 @@ mod validate_range;
 
 pub use conflicts::{Conflict, ConflictKind, Severity, conflicts, resolve_router};
 pub use error::{Cause, Located, Origin, Problem, ScenarioError, SetupError};
+pub use live::{HeaderConfig, Legs, LiveConfig, OpenAiApi, RouterKind, ServedByConfig, TargetKind, TargetValue};
 pub use load::{Overlay, load, load_text};
 pub use model::{IntegrityConfig, Scenario, TraceConfig};
 pub use preflight::{Preflight, preflight};

@@ -8,6 +8,7 @@ use crate::cluster::{ClusterConfig, FaultConfig};
 use crate::engine::EngineConfig;
 use crate::policies::PolicyConfig;
 use crate::replay::ReplayConfig;
+use crate::scenario::LiveConfig;
 
 /// One scenario file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +32,8 @@ pub struct Scenario {
     pub policy: PolicyConfig,
     /// Who lets sessions live on a D.
     pub admission: AdmissionConfig,
+    /// The real target, with `--target live`.
+    pub live: LiveConfig,
     /// When a run's headline is withheld.
     pub integrity: IntegrityConfig,
     /// What goes wrong.
@@ -79,6 +82,7 @@ impl Default for Scenario {
             replay: ReplayConfig::default(),
             policy: PolicyConfig::default(),
             admission: AdmissionConfig::default(),
+            live: LiveConfig::default(),
             integrity: IntegrityConfig::default(),
             fault: Vec::new(),
         }

@@ -49,8 +49,9 @@ mod tests {
     use crate::base::Dur;
     use crate::protocol::TokenRun;
     use crate::record::{LedgerEvent, RequestRecord};
+    use crate::replay::{Observer, Progress, RunStatus};
     use crate::scenario::load_text;
-    use crate::sim::{self, Observer, Progress, RunStatus};
+    use crate::sim;
     use crate::trace::{ReadOptions, read_bytes};
 
     /// Nothing takes time: the whole trace happens at one moment, a token and a part of a prompt at a time.

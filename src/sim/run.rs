@@ -9,10 +9,9 @@ use crate::base::Time;
 use crate::cluster::{Cluster, Notice};
 use crate::engine::Cx;
 use crate::record::{LedgerEvent, LedgerKind, RunFacts};
-use crate::replay::Replayer;
+use crate::replay::{Observer, Progress, Replayer, RunEnd, RunStatus};
 use crate::scenario::{Scenario, Setup, SetupError, fault_label};
 use crate::sim::guard::Guard;
-use crate::sim::{Observer, Progress, RunEnd, RunStatus};
 use crate::trace::{Trace, ideal_hits};
 
 /// Latest time a run may reach: about 317 years. Later the clock of 64-bit nanoseconds is near its end.

@@ -104,6 +104,16 @@ impl Trace {
         &self.turns[request.ix()]
     }
 
+    /// Name of a planned request, unique in the trace: `<session>/<turn>`, with `#<line>` where the trace repeats a turn.
+    pub fn request_id(&self, request: RequestIx) -> String {
+        let planned = self.turn(request);
+        let session = &self.sessions[planned.session.ix()];
+        let same = |other: u32| session.turns.contains(&other) && self.turns[other as usize].turn_id == planned.turn_id;
+        let repeated = request.0.checked_sub(1).is_some_and(same) || same(request.0 + 1);
+        let suffix = if repeated { format!("#{}", planned.line) } else { String::new() };
+        format!("{}/{}{suffix}", session.id, planned.turn_id)
+    }
+
     /// Last timestamp of the trace: its span, since the first is zero.
     pub fn span(&self) -> Dur {
         self.turns.iter().map(|turn| turn.timestamp).max().unwrap_or(Dur::ZERO)

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 
 use pdreplay::protocol::TokenRun;
 use pdreplay::record::{LedgerEvent, RequestRecord};
+use pdreplay::replay::{Observer, Progress};
 use pdreplay::scenario::{ConflictKind, Overlay, Scenario, ScenarioError, check_span, conflicts, load};
-use pdreplay::sim::{self, Observer, Progress, SimError};
+use pdreplay::sim::{self, SimError};
 use pdreplay::trace::{ReadOptions, Trace, read_bytes};
 use serde_json::Value;
 

@@ -71,6 +71,7 @@ pub fn request(session: &str, turn: u32, at_ms: u64, ttft_ms: f64, e2e_ms: f64) 
         error_message: None,
         http_status: Some(200),
         attempts: 1,
+        retry_wait_ms: None,
         retractions: 0,
     }
 }

@@ -20,8 +20,9 @@ use std::ops::ControlFlow;
 
 use pdreplay::protocol::TokenRun;
 use pdreplay::record::{LedgerEvent, LedgerKind, ModeReason, Outcome, RequestRecord};
+use pdreplay::replay::{Observer, Progress, RunEnd, RunStatus};
 use pdreplay::scenario::{Scenario, load_text};
-use pdreplay::sim::{self, Observer, Progress, RunEnd, RunStatus, SimError};
+use pdreplay::sim::{self, SimError};
 use pdreplay::trace::{ReadOptions, Trace, read_bytes};
 
 /// Calls of the observer after which a run of a test counts as one that never ends.

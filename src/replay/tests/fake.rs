@@ -388,6 +388,8 @@ impl Fake {
             phases: Phases::default(),
             retractions: 0,
             token_runs: vec![TokenRun { first, step: Dur::ZERO, count: tokens }],
+            attempts: 1,
+            retry_wait: Dur::ZERO,
         };
         self.tell(at + took + self.hop, Event::Finished(Box::new(answer)));
     }

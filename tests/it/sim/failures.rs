@@ -1,7 +1,8 @@
 //! Single failures, each contained: one turn, one stream, one open, one transfer, one prefill.
 
 use pdreplay::record::{LedgerKind, ModeReason, Outcome};
-use pdreplay::sim::{RunStatus, SimError};
+use pdreplay::replay::RunStatus;
+use pdreplay::sim::SimError;
 
 use super::{EXACT, arrivals, case, conversations, interrupt, near, play, scenario, trace, try_play};
 

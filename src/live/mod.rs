@@ -1,0 +1,14 @@
+//! Real time and real sockets: the driver of a live run, its client, and the servers around emulated nodes.
+//!
+//! The only module with an async runtime, sockets and a clock beside `cli`. Decides nothing about sessions, policies or
+//! caps: the replayer and the nodes do. Reading order: [`api`] (bodies on the wire, shared by client and servers),
+//! `clock`, `server` (shells around `node` machines), `cluster` (all nodes of a scenario on loopback), `client`,
+//! `driver`.
+
+pub mod api;
+pub mod clock;
+mod heard;
+mod target;
+
+pub use heard::Heard;
+pub use target::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};

@@ -1,0 +1,146 @@
+//! [`Target`]: what a live run speaks to, resolved: addresses, kinds, limits, secrets.
+//!
+//! Made once before the run, from the scenario, the started cluster and what the target said of itself.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::base::{Role, WorkerId};
+use crate::cluster::RouterConfig;
+use crate::scenario::{HeaderConfig, Legs, OpenAiApi, RouterKind, ServedByConfig};
+
+/// A worker's address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Endpoint {
+    /// Base URL without a slash at the end, such as `http://127.0.0.1:9101`.
+    pub url: String,
+    /// Port of the bootstrap server (prefill workers); the host is the URL's.
+    pub bootstrap_port: Option<u16>,
+}
+
+/// Addresses of a cluster, in the order of the workers' names: `prefill[1]` is P1.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Addresses {
+    /// PD router.
+    pub router: Option<String>,
+    /// P0, P1, ….
+    pub prefill: Vec<Endpoint>,
+    /// D0, D1, ….
+    pub decode: Vec<Endpoint>,
+    /// W0, W1, ….
+    pub colocated: Vec<Endpoint>,
+}
+
+/// How a generate request is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// `/generate` of SGLang.
+    Generate,
+    /// An OpenAI endpoint.
+    OpenAi(OpenAiApi),
+}
+
+/// Wall-time limits of the client. `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// To connect.
+    pub connect: Duration,
+    /// From send to the first token.
+    pub first_token: Option<Duration>,
+    /// Between two reads of a stream, after its head.
+    pub stall: Option<Duration>,
+    /// Of a control call.
+    pub control: Duration,
+    /// Idle connections are closed after.
+    pub pool_idle: Duration,
+}
+
+/// What may be sent again, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// Times at most; 0: never.
+    pub most: u32,
+    /// Wait before the first where the server names none; doubled each time.
+    pub backoff: Duration,
+}
+
+/// Headers that no record, log or error may show.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets {
+    /// Name and value of each header, `authorization` included.
+    pub headers: Vec<(String, String)>,
+    /// PEM text of further certificate authorities.
+    pub ca_pem: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Secrets").field("headers", &names).field("ca", &self.ca_pem.is_some()).finish()
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Where everything is.
+    pub addresses: Addresses,
+    /// How a request is written.
+    pub dialect: Dialect,
+    /// Who joins the legs.
+    pub legs: Legs,
+    /// What the router is; resolved, never `auto`, when there is one.
+    pub router_kind: RouterKind,
+    /// The targets are emulated: they are told the answers to give.
+    pub emulated: bool,
+    /// Model name in requests; empty: none is sent.
+    pub model: String,
+    /// Routing headers.
+    pub header: HeaderConfig,
+    /// Who served an answer.
+    pub served_by: ServedByConfig,
+    /// Policies by which the client joins the legs itself.
+    pub router_config: RouterConfig,
+    /// Limits.
+    pub limits: Limits,
+    /// Retries.
+    pub retries: Retries,
+    /// Connections kept open per host: the most requests on the wire.
+    pub pool: usize,
+    /// Memory for the texts of prompt blocks, bytes.
+    pub body_cache: usize,
+    /// Token ids prompts are made of: the first, and how many.
+    pub token_ids: (u32, u32),
+    /// Proxy for hosts that are not on loopback.
+    pub proxy: Option<String>,
+    /// Secrets.
+    pub secrets: Secrets,
+}
+
+impl Addresses {
+    /// Every worker with its address: P, D, W.
+    pub fn workers(&self) -> impl Iterator<Item = (WorkerId, &Endpoint)> {
+        let of = |role, endpoints: &'_ [Endpoint]| {
+            (0..endpoints.len()).map(move |index| WorkerId::new(role, index as u16)).collect::<Vec<_>>()
+        };
+        let ids =
+            [of(Role::Prefill, &self.prefill), of(Role::Decode, &self.decode), of(Role::Colocated, &self.colocated)];
+        ids.into_iter().flatten().zip(self.prefill.iter().chain(&self.decode).chain(&self.colocated))
+    }
+
+    /// Address of a worker.
+    pub fn of(&self, worker: WorkerId) -> Option<&Endpoint> {
+        let endpoints = match worker.role {
+            Role::Prefill => &self.prefill,
+            Role::Decode => &self.decode,
+            Role::Colocated => &self.colocated,
+        };
+        endpoints.get(usize::from(worker.index))
+    }
+
+    /// The worker at a base URL or of that name, however the URL is written (with or without a slash).
+    pub fn named(&self, served_by: &str) -> Option<WorkerId> {
+        let wanted = served_by.trim().trim_end_matches('/');
+        self.workers().find(|(id, endpoint)| endpoint.url == wanted || id.to_string() == wanted).map(|(id, _)| id)
+    }
+}
