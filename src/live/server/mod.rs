@@ -1,0 +1,3 @@
+//! Servers around the `node` machines: sockets and HTTP, no decision.
+
+pub mod upstream;
