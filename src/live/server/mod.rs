@@ -1,0 +1,5 @@
+//! Servers around the `node` machines: sockets and HTTP, no decision.
+
+mod worker;
+
+pub use worker::{ApiKey, Listeners, RequestLog, SglangVersion, WorkerServerOptions, serve_worker};
