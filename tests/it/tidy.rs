@@ -68,6 +68,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("reqwest", &["live/client"]),
     ("rustls", &["live/client"]),
     ("axum", &["live/server"]),
+    ("hyper_util", &["live/server/upstream.rs"]),
     ("rustix", &["live"]),
     ("xxhash_rust", &["node"]),
     ("toml", &["scenario"]),
