@@ -1,7 +1,9 @@
 //! Servers around the `node` machines: sockets and HTTP, no decision.
 
 mod http;
+mod router;
 pub mod upstream;
 mod worker;
 
+pub use router::{RouterServerOptions, serve_router};
 pub use worker::{ApiKey, Listeners, RequestLog, SglangVersion, WorkerServerOptions, serve_worker};
