@@ -41,12 +41,8 @@ impl Refused {
     /// In the form of the OpenAI API.
     pub fn open_ai(self) -> Response {
         let kind = if self.status.is_server_error() { "InternalServerError" } else { "BadRequestError" };
-        let error = OpenAiError {
-            kind: kind.into(),
-            code: self.status.as_u16().into(),
-            message: self.message,
-            param: None,
-        };
+        let error =
+            OpenAiError { kind: kind.into(), code: self.status.as_u16().into(), message: self.message, param: None };
         json_with(self.status, &OpenAiErrorBody { error })
     }
 }
