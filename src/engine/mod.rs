@@ -24,7 +24,7 @@ mod worker;
 pub use config::{EngineConfig, SessionTrim, Timing};
 pub use cost::{Batch, Cost, CostModel, PrefillPart};
 pub use job::{Done, Job};
-pub use stats::{UsageMeter, WorkerStats};
 pub use message::{Cx, DropReason, Input, Output, Tokens};
 pub use serve::Queues;
+pub use stats::{UsageMeter, WorkerStats};
 pub use worker::{Crash, Worker};

@@ -80,7 +80,8 @@ impl Worker {
 
     /// `/flush_cache`: empties the prefix cache. False, and nothing changes, while a request is inside.
     pub fn flush(&mut self, cx: Cx<'_>) -> bool {
-        let inside = self.queue_len() + self.running.len() + self.prefilling.len() + self.sending.len() + self.hung.len();
+        let inside =
+            self.queue_len() + self.running.len() + self.prefilling.len() + self.sending.len() + self.hung.len();
         let idle = inside == 0 && self.inbox.is_empty();
         if idle {
             self.pool.clear_cache(cx.tree);
