@@ -59,7 +59,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("clap_mangen", &["cli"]),
     ("indicatif", &["cli"]),
     ("signal_hook", &["cli"]),
-    ("jiff", &["cli"]),
+    ("jiff", &["cli", "live"]),
     ("terminal_size", &["cli"]),
     ("serde_json", &["trace", "record", "results", "scenario", "live", "cli"]),
     ("tokio", &["live"]),
