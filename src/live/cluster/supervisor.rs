@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use super::ClusterError;
 use super::node::{End, Node};
 use super::plan::{ClusterPlan, routed};
-use super::ClusterError;
 use crate::base::{Role, Time, WorkerId};
 use crate::cluster::{Fault, FaultKind, Faults, Notice};
 use crate::live::clock::Clock;
