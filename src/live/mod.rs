@@ -7,7 +7,9 @@
 
 pub mod api;
 pub mod clock;
+pub mod cluster;
 mod heard;
+pub mod server;
 mod target;
 
 pub use heard::Heard;
