@@ -8,6 +8,7 @@
 pub mod api;
 pub mod clock;
 mod heard;
+pub mod probe;
 mod target;
 
 pub use heard::Heard;
