@@ -6,5 +6,7 @@
 //! Invariant: every exchange that was opened gets exactly one end, unless its client has gone.
 
 mod message;
+mod worker;
 
 pub use message::{Bootstrap, Exchange, GenerateAsk, HandedOver, NodeConfig, NodeInput, NodeOutput, Progress, Refusal};
+pub use worker::{NodeCounters, PULL_TIMEOUT, WorkerNode};
