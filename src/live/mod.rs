@@ -9,6 +9,7 @@ pub mod api;
 pub mod clock;
 mod heard;
 pub mod probe;
+pub mod server;
 mod target;
 
 pub use heard::Heard;

@@ -1,0 +1,9 @@
+//! Servers around the `node` machines: sockets and HTTP, no decision.
+
+mod http;
+mod process;
+pub mod upstream;
+mod worker;
+
+pub use process::{adopt, run_worker, stopped};
+pub use worker::{ApiKey, Listeners, RequestLog, SglangVersion, WorkerServerOptions, serve_worker};
