@@ -4,6 +4,7 @@
 //! policies or the replayer; the PD router's choices are its own.
 
 mod agenda;
+mod affinity;
 mod config;
 mod faults;
 mod flight;
@@ -24,4 +25,4 @@ pub use faults::{Fault, Faults};
 pub use links::Links;
 pub use machine::{Cluster, Notice};
 pub use report::{Process, worker_record};
-pub use router::{Eligible, PdRouter};
+pub use router::{Eligible, PdRouter, RouteAsk, Wish, prefix_keys};

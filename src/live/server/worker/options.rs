@@ -70,7 +70,7 @@ impl RequestLog {
         RequestLog(Arc::new(write))
     }
 
-    pub(super) fn line(&self, line: String) {
+    pub(in crate::live::server) fn line(&self, line: String) {
         (self.0)(line);
     }
 }
