@@ -6,8 +6,10 @@
 //! `driver`.
 
 pub mod api;
+pub mod client;
 pub mod clock;
 mod heard;
+pub mod probe;
 mod target;
 
 pub use heard::Heard;

@@ -67,6 +67,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bytes", &["live"]),
     ("reqwest", &["live/client"]),
     ("rustls", &["live/client"]),
+    ("tower_layer", &["live/client"]),
+    ("tower_service", &["live/client"]),
     ("axum", &["live/server"]),
     ("rustix", &["live"]),
     ("xxhash_rust", &["node"]),

@@ -1,0 +1,5 @@
+//! What is asked of a target before a run.
+
+mod route_map;
+
+pub use route_map::RouteMap;
