@@ -3,8 +3,8 @@
 //! Takes a client's [`crate::protocol::Action`]s, gives back [`crate::protocol::Event`]s. Knows nothing of traces,
 //! policies or the replayer; the PD router's choices are its own.
 
-mod agenda;
 mod affinity;
+mod agenda;
 mod config;
 mod faults;
 mod flight;

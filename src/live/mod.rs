@@ -6,6 +6,7 @@
 //! `driver`.
 
 pub mod api;
+pub mod client;
 pub mod clock;
 mod heard;
 pub mod probe;

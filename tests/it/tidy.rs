@@ -67,6 +67,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bytes", &["live"]),
     ("reqwest", &["live/client"]),
     ("rustls", &["live/client"]),
+    ("tower_layer", &["live/client"]),
+    ("tower_service", &["live/client"]),
     ("axum", &["live/server"]),
     ("hyper_util", &["live/server/upstream.rs"]),
     ("rustix", &["live"]),
