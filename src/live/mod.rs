@@ -6,7 +6,9 @@
 //! `driver`.
 
 pub mod api;
+pub mod client;
 pub mod clock;
+pub mod driver;
 mod heard;
 mod target;
 
