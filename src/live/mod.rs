@@ -10,6 +10,7 @@ pub mod client;
 pub mod clock;
 pub mod driver;
 mod heard;
+pub mod probe;
 mod target;
 
 pub use heard::Heard;
