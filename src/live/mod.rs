@@ -8,6 +8,7 @@
 pub mod api;
 pub mod client;
 pub mod clock;
+pub mod driver;
 mod heard;
 pub mod probe;
 pub mod server;

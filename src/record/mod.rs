@@ -11,4 +11,4 @@ mod run;
 pub use labels::{ExecutionMode, ModeReason, Outcome};
 pub use ledger::{LedgerEvent, LedgerKind};
 pub use request::{RequestRecord, SCHEMA_VERSION};
-pub use run::{RunFacts, SessionFacts, TransferRecord, WorkerRecord};
+pub use run::{HarnessFacts, RunFacts, SessionFacts, TransferRecord, WorkerRecord};

@@ -5,6 +5,7 @@
 //! Reading order: `load` (the whole way from text), `layer` and `schema` (one source, checked), `sugar` (presets),
 //! `validate…`, `conflicts`, `setup` (beside a trace, for a driver), [`preflight`](mod@preflight).
 
+mod address;
 mod conflicts;
 mod error;
 mod idle_fault;
@@ -21,8 +22,10 @@ mod sugar;
 mod validate;
 mod validate_cost;
 mod validate_fault;
+mod validate_live;
 mod validate_range;
 
+pub use address::Address;
 pub use conflicts::{Conflict, ConflictKind, Severity, conflicts, resolve_router};
 pub use error::{Cause, Located, Origin, Problem, ScenarioError, SetupError};
 pub use live::{HeaderConfig, Legs, LiveConfig, OpenAiApi, RouterKind, ServedByConfig, TargetKind, TargetValue};
@@ -36,3 +39,4 @@ pub use shipped::shipped_scenarios;
 pub use validate::validate;
 pub use validate_cost::check_span;
 pub use validate_fault::{FaultFields, fault_fields, fault_label};
+pub use validate_live::{SESSIONS_REACH_P, is_header_name};

@@ -75,7 +75,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("xxhash_rust", &["node"]),
     ("toml", &["scenario"]),
     ("strsim", &["scenario"]),
-    ("hdrhistogram", &["results"]),
+    ("hdrhistogram", &["results", "live/driver/harness.rs"]),
     ("polars_arrow", &["results/frame.rs"]),
     ("polars_parquet", &["results/frame.rs"]),
     ("memchr", &["trace", "live"]),
