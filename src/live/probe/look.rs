@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::checks::{Facts, Routes};
 use super::facts::{RouterFacts, WorkerFacts};
 use super::question::{Answers, Question};
-use super::reply::Looked;
+use super::reply::{Looked, Reply};
 use super::route_map::{Probed, RouteMap, next_probe};
 use crate::base::{Dur, Role, Time, WorkerId};
-use crate::live::client::Http;
+use crate::live::client::{self, Http};
 use crate::live::clock::Clock;
 use crate::live::{Endpoint, Target};
+use crate::protocol::CallError;
 use crate::scenario::{Legs, Needs, TargetValue};
 
 /// Longest wait for one answer.
@@ -31,15 +33,28 @@ pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
     let workers = join_all(target.addresses.workers().map(|(id, endpoint)| look.worker(id, endpoint, way)));
     let routes = async { if way == Way::Indexed { Some(look.routes().await) } else { None } };
     let serving = async { if way == Way::Router { look.serving().await } else { None } };
-    let (workers, router, routes, serving) = futures_util::join!(workers, look.router(), routes, serving);
+    let (workers, router, routes, serving) = tokio::join!(workers, look.router(), routes, serving);
     Facts { workers, router, routes, serving }
 }
 
 /// The map of target-header values, by one probe an index; for a run whose map is not known or proved wrong.
-pub async fn route_map(target: &Target, http: &Http) -> RouteMap {
+///
+/// # Errors
+/// When no probe was answered by a worker: then nothing is known, which is no map.
+pub async fn route_map(target: &Target, http: &Http) -> Result<RouteMap, String> {
     let mut probes = Vec::new();
     Look::new(target, http).probe_all(&Clock::start(1.0), &mut probes).await;
-    RouteMap::from_probes(&target.addresses, &probes)
+    let map = RouteMap::from_probes(&target.addresses, &probes);
+    if map.index.iter().any(Option::is_some) {
+        return Ok(map);
+    }
+    let why = probes.into_iter().find_map(|(_, probed)| match probed {
+        Probed::Failed(why) => Some(why),
+        Probed::Nameless => Some("answers do not say which worker served them".to_owned()),
+        Probed::Served(name) => Some(format!("served by {name}, which is none of ours")),
+        Probed::NoWorker => None,
+    });
+    Err(why.unwrap_or_else(|| "the router has no decode worker".to_owned()))
 }
 
 /// The way of the run's requests.
@@ -105,7 +120,7 @@ impl<'a> Look<'a> {
             let wanted = way == Way::Direct && worker.role == Role::Decode;
             if wanted { self.both_legs(worker, endpoint).await } else { None }
         };
-        let (asked, session, direct) = futures_util::join!(asked, session, direct);
+        let (asked, session, direct) = tokio::join!(asked, session, direct);
         let direct = direct.map(|looked| (Question::Generate, looked));
         WorkerFacts::of(worker, &endpoint.url, &Answers(asked.into_iter().chain(session).chain(direct).collect()))
     }
@@ -129,7 +144,7 @@ impl<'a> Look<'a> {
         let path = Question::Generate.path(self.target);
         let (first, second) = (format!("{}{path}", other.url), format!("{}{path}", decode.url));
         let (prefilled, decoded) =
-            futures_util::join!(self.post(&first, None, &body), self.post(&second, None, &body));
+            tokio::join!(self.post(&first, None, &body), self.post(&second, None, &body));
         let refused = prefilled.as_ref().is_ok_and(|reply| reply.status != 200);
         Some(if refused || prefilled.is_err() { prefilled } else { decoded })
     }
@@ -187,12 +202,20 @@ impl<'a> Look<'a> {
         let url = format!("{base}{}", question.path(self.target));
         match question.body(self.target) {
             Some(body) => self.post(&url, header, &body).await,
-            None => self.http.fetch(&url, None, None, self.limit).await,
+            None => self.within(self.http.get(&url)).await,
         }
     }
 
     async fn post(&self, url: &str, header: Option<(&str, String)>, body: &Value) -> Looked {
-        self.http.fetch(url, header, Some(body.to_string()), self.limit).await
+        let headers: Vec<(&str, &str)> = header.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.within(self.http.post_with(url, &headers, body.to_string().into_bytes())).await
+    }
+
+    async fn within(&self, call: impl Future<Output = Result<client::Reply, CallError>>) -> Looked {
+        let clock = Clock::start(1.0);
+        let reply = timeout(self.limit, call).await.map_err(|_| format!("no answer within {:?}", self.limit))?;
+        let took = Duration::from_nanos(clock.now().since(Time::ZERO).ns());
+        reply.map(|reply| Reply::of(&reply, took)).map_err(|error| error.message)
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::live::client;
+
 /// An answer, or why there was none.
 pub type Looked = Result<Reply, String>;
 
@@ -19,10 +21,8 @@ pub struct Reply {
     pub headers: Vec<(String, String)>,
     /// Body.
     pub body: Vec<u8>,
-    /// From the first byte sent to the last received.
+    /// From the question to the end of the answer.
     pub took: Duration,
-    /// Our wall clock in the middle of that, Unix milliseconds.
-    pub asked_unix_ms: u64,
 }
 
 impl Reply {
@@ -31,6 +31,12 @@ impl Reply {
     pub fn new(status: u16, headers: &[(&str, &str)], body: &str) -> Reply {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Reply { status, headers, body: body.into(), ..Reply::default() }
+    }
+
+    /// An answer as the client got it.
+    pub(super) fn of(reply: &client::Reply, took: Duration) -> Reply {
+        let headers = reply.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Reply { status: reply.status, headers, body: reply.body.to_vec(), took }
     }
 
     /// Value of a header.
