@@ -11,7 +11,11 @@ pub mod clock;
 pub mod driver;
 mod heard;
 pub mod probe;
+mod resolve;
+mod secrets;
 mod target;
 
 pub use heard::Heard;
+pub use resolve::{ResolveError, Resolved, descriptors, resolve};
+pub use secrets::{FoundSecrets, SecretError, read_secrets};
 pub use target::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};

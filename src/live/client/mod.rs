@@ -71,3 +71,24 @@ impl<'t> Client<'t> {
         Looker
     }
 }
+
+/// Http.
+#[derive(Debug, Clone)]
+pub struct Http;
+
+impl Http {
+    /// New.
+    pub fn new(_: &Target) -> Result<Http, ClientError> {
+        Ok(Http)
+    }
+    /// Fetch.
+    pub async fn fetch(
+        &self,
+        _: &str,
+        _: Option<(&str, String)>,
+        _: Option<String>,
+        _: Duration,
+    ) -> crate::live::probe::Looked {
+        Err("stand-in".into())
+    }
+}
