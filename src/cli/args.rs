@@ -9,6 +9,7 @@ use crate::cli::report::ReportArgs;
 use crate::cli::scenario::ScenarioCommand;
 use crate::cli::terminal::ColorWhen;
 use crate::cli::trace::TraceCommand;
+use crate::cli::worker::WorkerArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,6 +55,8 @@ pub enum Command {
     /// List the shipped scenarios, or show one with every default filled in.
     #[command(subcommand)]
     Scenario(ScenarioCommand),
+    /// Run one emulated worker as an HTTP server of its own.
+    Worker(Box<WorkerArgs>),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
     /// Print the manual page (roff).

@@ -28,6 +28,7 @@ mod stdout;
 mod stored;
 mod terminal;
 mod trace;
+mod worker;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -67,6 +68,7 @@ fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Report(args) => report::run(&args, terminal),
         Command::Trace(command) => trace::run(&command, terminal),
         Command::Scenario(command) => scenario::run(&command),
+        Command::Worker(args) => worker::run(&args, terminal),
         Command::Completions(args) => completions::run(&args),
         Command::Man => man::run(),
     }

@@ -29,6 +29,11 @@ impl Clock {
         Clock { start: Instant::now(), speed }
     }
 
+    /// How many times faster than the wall's.
+    pub fn speed(&self) -> f64 {
+        self.speed
+    }
+
     /// Time of the run now.
     #[expect(clippy::disallowed_methods, reason = "the live driver's one look at the clock")]
     pub fn now(&self) -> Time {

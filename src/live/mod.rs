@@ -13,6 +13,7 @@ mod heard;
 pub mod probe;
 mod resolve;
 mod secrets;
+pub mod server;
 mod target;
 
 pub use heard::Heard;

@@ -4,14 +4,18 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use thiserror::Error;
 use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use crate::base::WorkerId;
-use crate::live::client::{ClientError, Http};
+use crate::live::api::WORKER_HEADER;
+use crate::live::client::{ClientError, Http, Reply as HttpReply};
 use crate::live::driver::{Descriptors, Shortage};
-use crate::live::probe::{Engine, Facts, Health, WorkerFacts, glance};
+use crate::live::probe::{Answers, Engine, Facts, Health, Looked, Question, Reply, RouterFacts, WorkerFacts};
 use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
+use crate::protocol::CallError;
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
 use crate::scenario::{
     Address, Legs, Needs, OpenAiApi, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, TargetValue, resolve_router,
@@ -19,6 +23,12 @@ use crate::scenario::{
 
 /// Bootstrap port where a prefill worker's is not given: SGLang's default.
 const BOOTSTRAP_PORT: u16 = 8998;
+
+/// Longest wait for an answer of the look.
+const GLANCE: Duration = Duration::from_secs(3);
+const NO_ANSWER: &str = "no answer within 3 s";
+/// Headers that tell a server's kind.
+const TELLING: [&str; 3] = ["server", "x-smg-error-code", WORKER_HEADER];
 
 /// A target and what is to be written down of it.
 #[derive(Debug)]
@@ -114,6 +124,36 @@ pub fn descriptors(target: &Target, kind: TargetKind) -> Result<Descriptors, Sho
     };
     let workers = target.addresses.workers().count() as u64;
     Descriptors::check(wire * per_request, workers * 8)
+}
+
+/// Who and what the servers are, in one round of cheap questions: nothing is generated, no session opened.
+async fn glance(target: &Target, http: &Http) -> Facts {
+    const WORKER: &[Question] = &[Question::Health, Question::ServerInfo, Question::Models, Question::Version];
+    const ROUTER: &[Question] = &[Question::Health, Question::ServerInfo, Question::Workers, Question::GetLoads];
+    let ask = async |base: &str, questions: &[Question]| {
+        let asked = questions.iter().map(async |question| {
+            let url = format!("{base}{}", question.path(target));
+            (*question, timeout(GLANCE, http.get(&url)).await.map_or_else(|_| Err(NO_ANSWER.into()), looked))
+        });
+        Answers(join_all(asked).await.into_iter().collect())
+    };
+    let worker = async |(id, endpoint): (WorkerId, &Endpoint)| {
+        WorkerFacts::of(id, &endpoint.url, &ask(&endpoint.url, WORKER).await)
+    };
+    let router = async {
+        let url = target.addresses.router.as_deref().filter(|_| target.legs == Legs::Router)?;
+        Some(RouterFacts::of(url, &ask(url, ROUTER).await))
+    };
+    let (workers, router) = tokio::join!(join_all(target.addresses.workers().map(worker)), router);
+    Facts { workers, router, routes: None, serving: None }
+}
+
+/// An answer of the client, as the probes read them.
+fn looked(reply: Result<HttpReply, CallError>) -> Looked {
+    let reply = reply.map_err(|error| error.message)?;
+    let headers = TELLING.iter().filter_map(|name| Some(((*name).to_owned(), reply.header(name)?.to_owned())));
+    let (headers, body) = (headers.collect(), reply.body.to_vec());
+    Ok(Reply { status: reply.status, headers, body, took: Duration::ZERO, asked_unix_ms: 0 })
 }
 
 /// The target as the scenario describes it, before anybody looked.

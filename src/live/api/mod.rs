@@ -43,3 +43,10 @@ pub const STATS_PATH: &str = "/pdreplay/v1/stats";
 pub const PULL_PATH: &str = "/pdreplay/v1/pull";
 /// A decode worker says how many transfers share its ingress: [`IngressBody`]. Served on the bootstrap port.
 pub const INGRESS_PATH: &str = "/pdreplay/v1/ingress";
+
+/// Reads `null` as the default: routers write the fields that a client left out as `null`.
+fn null_is_default<'de, D: serde::Deserializer<'de>, T: Default + serde::Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    <Option<T> as serde::Deserialize>::deserialize(from).map(Option::unwrap_or_default)
+}

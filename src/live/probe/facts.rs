@@ -216,7 +216,7 @@ fn supports(looked: &super::reply::Looked) -> Result<(), String> {
     }
 }
 
-pub(super) fn succeeds(looked: &super::reply::Looked) -> Result<(), String> {
+fn succeeds(looked: &super::reply::Looked) -> Result<(), String> {
     let reply = looked.as_ref().map_err(Clone::clone)?;
     if reply.status != 200 {
         return Err(reply.refusal());

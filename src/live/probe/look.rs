@@ -31,20 +31,8 @@ pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
     let workers = join_all(target.addresses.workers().map(|(id, endpoint)| look.worker(id, endpoint, way)));
     let routes = async { if way == Way::Indexed { Some(look.routes().await) } else { None } };
     let serving = async { if way == Way::Router { look.serving().await } else { None } };
-    let (workers, router, routes, serving) = tokio::join!(workers, look.router(), routes, serving);
+    let (workers, router, routes, serving) = futures_util::join!(workers, look.router(), routes, serving);
     Facts { workers, router, routes, serving }
-}
-
-/// Who and what a target is, in one round of cheap questions: nothing is generated, no session opened.
-pub async fn glance(target: &Target, http: &Http) -> Facts {
-    const QUESTIONS: [Question; 4] = [Question::Health, Question::ServerInfo, Question::Models, Question::Version];
-    let look = Look::new(target, http);
-    let worker = async |(id, endpoint): (WorkerId, &Endpoint)| {
-        let asked = QUESTIONS.map(async |question| (question, look.ask(&endpoint.url, question, None).await));
-        WorkerFacts::of(id, &endpoint.url, &Answers(join_all(asked).await.into_iter().collect()))
-    };
-    let (workers, router) = tokio::join!(join_all(target.addresses.workers().map(worker)), look.router());
-    Facts { workers, router, routes: None, serving: None }
 }
 
 /// The map of target-header values, by one probe an index; for a run whose map is not known or proved wrong.
@@ -104,9 +92,9 @@ impl<'a> Look<'a> {
             Role::Colocated if way == Way::Worker => questions.push(Question::Generate),
             Role::Colocated | Role::Prefill => {}
         }
-        let asked = join_all(
-            questions.into_iter().map(async |question| (question, self.ask(&endpoint.url, question, None).await)),
-        );
+        let asked = join_all(questions.into_iter().map(async |question| {
+            (question, self.ask(&endpoint.url, question, None).await)
+        }));
         let session = async {
             match worker.role {
                 Role::Decode => self.session(&endpoint.url).await,
@@ -117,7 +105,7 @@ impl<'a> Look<'a> {
             let wanted = way == Way::Direct && worker.role == Role::Decode;
             if wanted { self.both_legs(worker, endpoint).await } else { None }
         };
-        let (asked, session, direct) = tokio::join!(asked, session, direct);
+        let (asked, session, direct) = futures_util::join!(asked, session, direct);
         let direct = direct.map(|looked| (Question::Generate, looked));
         WorkerFacts::of(worker, &endpoint.url, &Answers(asked.into_iter().chain(session).chain(direct).collect()))
     }
@@ -140,15 +128,21 @@ impl<'a> Look<'a> {
         body["bootstrap_room"] = json!(u64::from(std::process::id()) << 16 | u64::from(worker.index));
         let path = Question::Generate.path(self.target);
         let (first, second) = (format!("{}{path}", other.url), format!("{}{path}", decode.url));
-        let (prefilled, decoded) = tokio::join!(self.post(&first, None, &body), self.post(&second, None, &body));
+        let (prefilled, decoded) =
+            futures_util::join!(self.post(&first, None, &body), self.post(&second, None, &body));
         let refused = prefilled.as_ref().is_ok_and(|reply| reply.status != 200);
         Some(if refused || prefilled.is_err() { prefilled } else { decoded })
     }
 
     async fn router(&self) -> Option<RouterFacts> {
         let url = self.target.addresses.router.as_ref().filter(|_| self.target.legs == Legs::Router)?;
-        let questions =
-            [Question::Health, Question::ServerInfo, Question::Workers, Question::GetLoads, Question::Models];
+        let questions = [
+            Question::Health,
+            Question::ServerInfo,
+            Question::Workers,
+            Question::GetLoads,
+            Question::Models,
+        ];
         let asked =
             join_all(questions.into_iter().map(async |question| (question, self.ask(url, question, None).await))).await;
         Some(RouterFacts::of(url, &Answers(asked.into_iter().collect())))
@@ -179,8 +173,7 @@ impl<'a> Look<'a> {
             return None;
         }
         let url = self.target.addresses.router.as_ref()?;
-        let looked =
-            self.ask(url, Question::Generate, Some((&self.target.header.target_name, index.to_string()))).await;
+        let looked = self.ask(url, Question::Generate, Some((&self.target.header.target_name, index.to_string()))).await;
         Some(Probed::of(&looked, &self.target.served_by))
     }
 

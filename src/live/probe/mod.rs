@@ -5,14 +5,12 @@
 
 pub mod checks;
 mod facts;
-mod look;
 mod question;
 mod reply;
 mod route_map;
 
 pub use checks::{Check, Facts, Routes, Verdict, checks};
 pub use facts::{Engine, Health, RouterFacts, WorkerFacts};
-pub use look::{glance, look, route_map};
 pub use question::{Answers, Question};
 pub use reply::{Looked, Reply};
 pub use route_map::{Probed, RouteMap, next_probe};

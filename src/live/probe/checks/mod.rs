@@ -110,7 +110,7 @@ impl Routes {
 /// Every check that applies, in the order a reader wants them.
 pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 17] = [
+    let all: [fn(&Case) -> Option<Check>; 18] = [
         workers::reachable,
         workers::authorized,
         workers::engines,
@@ -119,6 +119,7 @@ pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
         serving::one_token,
         router::reachable,
         router::kind,
+        router::members,
         router::target_header,
         router::served_by,
         router::overload_protection,

@@ -3,6 +3,7 @@
 use super::super::facts::Health;
 use super::super::route_map::Probed;
 use super::{Case, Check, Verdict, some_of};
+use crate::base::Role;
 use crate::scenario::{RouterKind, TargetValue};
 
 pub(super) fn reachable(case: &Case) -> Option<Check> {
@@ -48,6 +49,24 @@ fn label(kind: RouterKind) -> &'static str {
         RouterKind::Smg => "smg",
         RouterKind::SglangRouter => "sglang-router",
     }
+}
+
+/// Workers of ours that the router's own list lacks. Addresses may be written in another way there, so it is a warning.
+pub(super) fn members(case: &Case) -> Option<Check> {
+    const NAME: &str = "router's workers";
+    let listed = &case.facts.router.as_ref()?.decode;
+    if listed.is_empty() {
+        return None;
+    }
+    let is_listed = |url: &str| listed.iter().any(|known| known.trim_end_matches('/') == url);
+    let decode = case.target.addresses.workers().filter(|(id, _)| id.role == Role::Decode);
+    let lacking: Vec<_> = decode.filter(|(_, endpoint)| !is_listed(&endpoint.url)).map(|(id, _)| id).collect();
+    if lacking.is_empty() {
+        return Some(Check::ok(NAME, format!("it lists {} D, ours among them", listed.len())));
+    }
+    let detail = format!("it lists {}, not {}", some_of(listed), some_of(lacking));
+    let remedy = "start the router with the same addresses as live.decode";
+    Some(Check::new(NAME, Verdict::Warn, detail, "requests to these workers", remedy))
 }
 
 /// With indices, the header is only as good as the map that probes found.

@@ -200,6 +200,16 @@ fn what_routers_do_unasked_is_said() {
 }
 
 #[test]
+fn a_router_that_does_not_know_a_d_is_questioned() {
+    let mut other = all_well();
+    let decode = ["http://h:9200/", "http://h:9300"].map(str::to_owned).to_vec();
+    other.router = Some(RouterFacts { decode, ..router(RouterKind::Smg) });
+    let found = check(&other, "router's workers");
+    assert_eq!(found.result, Verdict::Warn);
+    assert_eq!(found.detail, "it lists http://h:9200/, http://h:9300, not D1");
+}
+
+#[test]
 fn a_missing_key_is_told_before_anything_else_of_it() {
     let locked = worker("D0", &[(Question::Models, 401, "")]);
     let found = check(&facts(vec![locked]), "authorization");
