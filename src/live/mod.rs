@@ -11,8 +11,12 @@ pub mod clock;
 pub mod driver;
 mod heard;
 pub mod probe;
+mod resolve;
+mod secrets;
 pub mod server;
 mod target;
 
 pub use heard::Heard;
+pub use resolve::{ResolveError, Resolved, descriptors, resolve};
+pub use secrets::{FoundSecrets, SecretError, read_secrets};
 pub use target::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};

@@ -72,7 +72,8 @@ fn api_key(live: &LiveConfig, hints: &mut Vec<String>) -> Result<Option<String>,
     };
     let value = text.trim_end_matches(['\r', '\n']);
     if value.is_empty() || !value.chars().all(|c| c.is_ascii_graphic()) {
-        let cause = format!("{place} holds no API key: it is empty, or has blanks, line breaks or other characters inside");
+        let cause =
+            format!("{place} holds no API key: it is empty, or has blanks, line breaks or other characters inside");
         return Err(SecretError { key, cause, remedy: "store the bare key on one line".into() });
     }
     Ok(Some(value.to_owned()))
@@ -151,7 +152,10 @@ mod tests {
     fn what_is_missing_is_named() {
         let no_variable = LiveConfig { api_key_env: "PDREPLAY_NO_SUCH_VARIABLE".into(), ..LiveConfig::default() };
         let error = read_secrets(&no_variable).unwrap_err().to_string();
-        assert!(error.starts_with("`live.api_key_env`: the environment has no readable variable PDREPLAY_NO"), "{error}");
+        assert!(
+            error.starts_with("`live.api_key_env`: the environment has no readable variable PDREPLAY_NO"),
+            "{error}"
+        );
         let no_file = LiveConfig { ca_file: "/no/such/ca.pem".into(), ..LiveConfig::default() };
         assert!(read_secrets(&no_file).unwrap_err().to_string().contains("/no/such/ca.pem cannot be used"));
         let no_pem = LiveConfig { ca_file: file("pem", "hello", 0o600), ..LiveConfig::default() };

@@ -234,6 +234,11 @@ impl<'t> Replayer<'t> {
         self.active.len() as u64
     }
 
+    /// Control calls await their answers, also those of turns that have ended.
+    pub fn awaits_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     /// What only the replayer knows, as of `now`.
     pub fn facts(&self, now: Time) -> ReplayFacts {
         let sessions = self.trace.sessions.iter().zip(&self.stats).zip(0u32..);

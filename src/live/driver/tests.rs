@@ -48,10 +48,6 @@ impl Wire for Memory {
             Action::OpenSession { .. } | Action::CloseSession { .. } | Action::Admit { .. } | Action::PollLoads => {}
         }
     }
-
-    fn in_flight(&self) -> usize {
-        0
-    }
 }
 
 fn answer(request: RequestIx, worker: WorkerId, tokens: u32, now: Time) -> Answer {

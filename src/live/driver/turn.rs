@@ -30,18 +30,11 @@ const HEARD_AT_ONCE: usize = 64;
 pub(super) trait Wire {
     /// Begins an action; never waits.
     fn perform(&mut self, action: Action);
-
-    /// Actions that still await an answer.
-    fn in_flight(&self) -> usize;
 }
 
 impl Wire for Client<'_> {
     fn perform(&mut self, action: Action) {
         Client::perform(self, action);
-    }
-
-    fn in_flight(&self) -> usize {
-        Client::in_flight(self)
     }
 }
 
@@ -106,11 +99,11 @@ impl<'t, W: Wire> Turning<'t, W> {
         Ok(self)
     }
 
-    /// Takes in what comes until the client awaits nothing more, at most so long: a session that was being opened when
+    /// Takes in what comes until every control call is answered, at most so long: a session that was being opened when
     /// the run was broken off is closed again.
     pub async fn linger(&mut self, longest: Duration) {
         let until = self.clock.now() + self.clock.of_wall(longest);
-        while self.wire.in_flight() > 0 {
+        while self.replayer.awaits_calls() {
             let Ok(Some(heard)) = timeout(self.clock.until(until), self.hears.recv()).await else { return };
             self.hear(heard);
             self.carry();
