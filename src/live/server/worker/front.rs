@@ -61,7 +61,7 @@ impl Front {
             next_id: AtomicU64::new(0),
             ready_at: options.clock.now() + options.loading,
             name,
-            incarnation: HeaderValue::from(config.incarnation),
+            incarnation: HeaderValue::from(options.identity.unwrap_or(config.incarnation)),
             bootstrap_port: bootstrap.port(),
             config,
             options,
@@ -79,6 +79,11 @@ impl Front {
         Ok(Open::new(exchange, sheet, gone))
     }
 
+    /// Process identity told in answers.
+    pub fn identity(&self) -> u32 {
+        self.options.identity.unwrap_or(self.config.incarnation)
+    }
+
     /// Tells the node what it does not answer.
     pub async fn tell(&self, input: NodeInput) -> Result<(), Refused> {
         self.to_owner.send(Message::Tell(input)).await.map_err(|_| stopping())
@@ -94,7 +99,7 @@ impl Front {
     /// A request id for a client that gave none.
     pub fn make_id(&self) -> String {
         let number = self.next_id.fetch_add(1, Ordering::Relaxed);
-        format!("{}-{}-{number}", self.config.id, self.config.incarnation)
+        format!("{}-{}-{number}", self.config.id, self.identity())
     }
 
     /// The model is loaded.

@@ -86,6 +86,9 @@ impl fmt::Debug for RequestLog {
 pub struct WorkerServerOptions {
     /// Time of the emulation; the nodes of one cluster share it, also those that restart.
     pub clock: Clock,
+    /// Process identity told in answers; the node's incarnation where there is none. A process of its own does not know how
+    /// often it was started, only that it is another one.
+    pub identity: Option<u32>,
     /// Name of the model in answers.
     pub model: String,
     /// SGLang's version.
@@ -113,6 +116,7 @@ impl WorkerServerOptions {
     pub fn new(clock: Clock) -> WorkerServerOptions {
         WorkerServerOptions {
             clock,
+            identity: None,
             model: "emulated".into(),
             version: SglangVersion::default(),
             incremental_output: false,
