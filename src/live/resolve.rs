@@ -4,18 +4,14 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use thiserror::Error;
 use tokio::runtime::Builder;
-use tokio::time::timeout;
 
 use crate::base::WorkerId;
-use crate::live::api::WORKER_HEADER;
-use crate::live::client::{ClientError, Http, Reply as HttpReply};
+use crate::live::client::{ClientError, Http};
 use crate::live::driver::{Descriptors, Shortage};
-use crate::live::probe::{Answers, Engine, Facts, Health, Looked, Question, Reply, RouterFacts, WorkerFacts};
+use crate::live::probe::{self, Engine, Facts, Health, RouteMap, WorkerFacts};
 use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
-use crate::protocol::CallError;
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
 use crate::scenario::{
     Address, Legs, Needs, OpenAiApi, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, TargetValue, resolve_router,
@@ -23,12 +19,6 @@ use crate::scenario::{
 
 /// Bootstrap port where a prefill worker's is not given: SGLang's default.
 const BOOTSTRAP_PORT: u16 = 8998;
-
-/// Longest wait for an answer of the look.
-const GLANCE: Duration = Duration::from_secs(3);
-const NO_ANSWER: &str = "no answer within 3 s";
-/// Headers that tell a server's kind.
-const TELLING: [&str; 3] = ["server", "x-smg-error-code", WORKER_HEADER];
 
 /// A target and what is to be written down of it.
 #[derive(Debug)]
@@ -72,6 +62,14 @@ pub enum ResolveError {
         /// Its kind.
         kind: String,
     },
+    /// The router does not take requests where the header says.
+    #[error("the router at {url} cannot be told which decode worker to use: {why}; see `pdreplay doctor`")]
+    Routes {
+        /// Its address.
+        url: String,
+        /// What the probes found.
+        why: String,
+    },
     /// The clock would not fit the workers.
     #[error("{url} {is}, but live.emulation_speed is {speed}; set it to {wanted} (--emulation-speed {wanted})")]
     Speed {
@@ -104,12 +102,27 @@ pub fn resolve(
     let runtime = Builder::new_current_thread().enable_all().build().map_err(ResolveError::Start)?;
     let seen = runtime.block_on(async {
         let http = Http::new(&target)?;
-        Ok::<_, ResolveError>(glance(&target, &http).await)
+        let seen = probe::glance(&target, &http).await;
+        take_in(scenario, &seen, &mut target)?;
+        if probe::has_indices(&target, &Needs::of(scenario)) {
+            target.route_map = Some(routes(&target, &http).await?);
+        }
+        Ok::<_, ResolveError>(seen)
     })?;
     runtime.shutdown_background();
-    take_in(scenario, &seen, &mut target)?;
     let facts = facts(scenario, &target, Some(&seen));
     Ok(Resolved { target, facts })
+}
+
+/// The map of target-header values; a D without one is a D that no request of the run would reach.
+async fn routes(target: &Target, http: &Http) -> Result<RouteMap, ResolveError> {
+    let url = || target.addresses.router.clone().unwrap_or_default();
+    let map = probe::route_map(target, http).await.map_err(|why| ResolveError::Routes { url: url(), why })?;
+    if map.is_complete() {
+        return Ok(map);
+    }
+    let missing: Vec<String> = map.missing().map(|worker| worker.to_string()).collect();
+    Err(ResolveError::Routes { url: url(), why: format!("no index reaches {}", missing.join(", ")) })
 }
 
 /// Open files of a run against this target, checked against the limit.
@@ -124,36 +137,6 @@ pub fn descriptors(target: &Target, kind: TargetKind) -> Result<Descriptors, Sho
     };
     let workers = target.addresses.workers().count() as u64;
     Descriptors::check(wire * per_request, workers * 8)
-}
-
-/// Who and what the servers are, in one round of cheap questions: nothing is generated, no session opened.
-async fn glance(target: &Target, http: &Http) -> Facts {
-    const WORKER: &[Question] = &[Question::Health, Question::ServerInfo, Question::Models, Question::Version];
-    const ROUTER: &[Question] = &[Question::Health, Question::ServerInfo, Question::Workers, Question::GetLoads];
-    let ask = async |base: &str, questions: &[Question]| {
-        let asked = questions.iter().map(async |question| {
-            let url = format!("{base}{}", question.path(target));
-            (*question, timeout(GLANCE, http.get(&url)).await.map_or_else(|_| Err(NO_ANSWER.into()), looked))
-        });
-        Answers(join_all(asked).await.into_iter().collect())
-    };
-    let worker = async |(id, endpoint): (WorkerId, &Endpoint)| {
-        WorkerFacts::of(id, &endpoint.url, &ask(&endpoint.url, WORKER).await)
-    };
-    let router = async {
-        let url = target.addresses.router.as_deref().filter(|_| target.legs == Legs::Router)?;
-        Some(RouterFacts::of(url, &ask(url, ROUTER).await))
-    };
-    let (workers, router) = tokio::join!(join_all(target.addresses.workers().map(worker)), router);
-    Facts { workers, router, routes: None, serving: None }
-}
-
-/// An answer of the client, as the probes read them.
-fn looked(reply: Result<HttpReply, CallError>) -> Looked {
-    let reply = reply.map_err(|error| error.message)?;
-    let headers = TELLING.iter().filter_map(|name| Some(((*name).to_owned(), reply.header(name)?.to_owned())));
-    let (headers, body) = (headers.collect(), reply.body.to_vec());
-    Ok(Reply { status: reply.status, headers, body, took: Duration::ZERO, asked_unix_ms: 0 })
 }
 
 /// The target as the scenario describes it, before anybody looked.
@@ -175,6 +158,7 @@ fn described(scenario: &Scenario, embedded: Option<&Addresses>, secrets: Secrets
         emulated: false,
         model: live.model.clone(),
         header: live.header.clone(),
+        route_map: None,
         served_by: live.served_by.clone(),
         router_config: resolved.cluster.router,
         limits: Limits {

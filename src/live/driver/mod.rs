@@ -32,6 +32,7 @@ use crate::live::clock::Clock;
 use crate::live::driver::harness::Sampler;
 use crate::live::driver::relay::{Halt, Told, relay};
 use crate::live::driver::turn::Turning;
+use crate::live::probe::route_map;
 use crate::replay::{Observer, Replayer, RunEnd};
 use crate::scenario::Setup;
 use crate::trace::{Trace, ideal_hits};
@@ -102,6 +103,17 @@ struct Ends {
     halted: oneshot::Receiver<Halt>,
 }
 
+/// What probes found before the run, and how to find it anew.
+fn find_routes(client: &Client<'_>, target: &Arc<Target>) {
+    let Some(map) = &target.route_map else { return };
+    client.set_route_map(map.clone());
+    let (target, looker) = (Arc::clone(target), client.looker());
+    client.set_prober(Arc::new(move || {
+        let (target, looker) = (Arc::clone(&target), looker.clone());
+        Box::pin(async move { route_map(&target, looker.http()).await })
+    }));
+}
+
 fn run(trace: &Trace, setup: Setup, target: Target, options: DriveOptions, ends: Ends) -> Result<RunEnd, LiveError> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(LiveError::Start)?;
     let ended = runtime.block_on(async {
@@ -109,6 +121,7 @@ fn run(trace: &Trace, setup: Setup, target: Target, options: DriveOptions, ends:
         let (heard, hears) = mpsc::channel(HEARD);
         let sampler = Sampler::start();
         let client = Client::new(trace, Arc::clone(&target), ends.clock, heard.clone())?;
+        find_routes(&client, &target);
         if let Some(every) = options.health_poll {
             let workers = target.addresses.workers().map(|(worker, _)| worker).collect();
             health::watch(&client.looker(), workers, every, &heard);

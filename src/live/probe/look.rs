@@ -37,6 +37,22 @@ pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
     Facts { workers, router, routes, serving }
 }
 
+/// Who and what the servers are, in one round of cheap questions: nothing is generated, no session opened.
+pub async fn glance(target: &Target, http: &Http) -> Facts {
+    const WORKER: &[Question] = &[Question::Health, Question::ServerInfo, Question::Models, Question::Version];
+    let look = Look::new(target, http);
+    let worker = async |(id, endpoint): (WorkerId, &Endpoint)| {
+        WorkerFacts::of(id, &endpoint.url, &look.ask_all(&endpoint.url, WORKER).await)
+    };
+    let (workers, router) = tokio::join!(join_all(target.addresses.workers().map(worker)), look.router());
+    Facts { workers, router, routes: None, serving: None }
+}
+
+/// Whether requests carry an index of the router's own list, which must be tried before it means anything.
+pub fn has_indices(target: &Target, needs: &Needs) -> bool {
+    Way::of(target, needs) == Way::Indexed
+}
+
 /// The map of target-header values, by one probe an index; for a run whose map is not known or proved wrong.
 ///
 /// # Errors
@@ -107,9 +123,7 @@ impl<'a> Look<'a> {
             Role::Colocated if way == Way::Worker => questions.push(Question::Generate),
             Role::Colocated | Role::Prefill => {}
         }
-        let asked = join_all(questions.into_iter().map(async |question| {
-            (question, self.ask(&endpoint.url, question, None).await)
-        }));
+        let asked = self.ask_all(&endpoint.url, &questions);
         let session = async {
             match worker.role {
                 Role::Decode => self.session(&endpoint.url).await,
@@ -122,7 +136,7 @@ impl<'a> Look<'a> {
         };
         let (asked, session, direct) = tokio::join!(asked, session, direct);
         let direct = direct.map(|looked| (Question::Generate, looked));
-        WorkerFacts::of(worker, &endpoint.url, &Answers(asked.into_iter().chain(session).chain(direct).collect()))
+        WorkerFacts::of(worker, &endpoint.url, &Answers(asked.0.into_iter().chain(session).chain(direct).collect()))
     }
 
     /// Opens a session and closes it again, also when the answer to the first was lost.
@@ -143,24 +157,16 @@ impl<'a> Look<'a> {
         body["bootstrap_room"] = json!(u64::from(std::process::id()) << 16 | u64::from(worker.index));
         let path = Question::Generate.path(self.target);
         let (first, second) = (format!("{}{path}", other.url), format!("{}{path}", decode.url));
-        let (prefilled, decoded) =
-            tokio::join!(self.post(&first, None, &body), self.post(&second, None, &body));
+        let (prefilled, decoded) = tokio::join!(self.post(&first, None, &body), self.post(&second, None, &body));
         let refused = prefilled.as_ref().is_ok_and(|reply| reply.status != 200);
         Some(if refused || prefilled.is_err() { prefilled } else { decoded })
     }
 
     async fn router(&self) -> Option<RouterFacts> {
         let url = self.target.addresses.router.as_ref().filter(|_| self.target.legs == Legs::Router)?;
-        let questions = [
-            Question::Health,
-            Question::ServerInfo,
-            Question::Workers,
-            Question::GetLoads,
-            Question::Models,
-        ];
-        let asked =
-            join_all(questions.into_iter().map(async |question| (question, self.ask(url, question, None).await))).await;
-        Some(RouterFacts::of(url, &Answers(asked.into_iter().collect())))
+        let questions =
+            [Question::Health, Question::ServerInfo, Question::Workers, Question::GetLoads, Question::Models];
+        Some(RouterFacts::of(url, &self.ask_all(url, &questions).await))
     }
 
     async fn routes(&self) -> Routes {
@@ -188,7 +194,8 @@ impl<'a> Look<'a> {
             return None;
         }
         let url = self.target.addresses.router.as_ref()?;
-        let looked = self.ask(url, Question::Generate, Some((&self.target.header.target_name, index.to_string()))).await;
+        let looked =
+            self.ask(url, Question::Generate, Some((&self.target.header.target_name, index.to_string()))).await;
         Some(Probed::of(&looked, &self.target.served_by))
     }
 
@@ -196,6 +203,11 @@ impl<'a> Look<'a> {
     async fn serving(&self) -> Option<Result<(), String>> {
         let url = self.target.addresses.router.as_ref()?;
         Some(super::facts::succeeds(&self.ask(url, Question::Generate, None).await))
+    }
+
+    async fn ask_all(&self, base: &str, questions: &[Question]) -> Answers {
+        let asked = questions.iter().map(async |question| (*question, self.ask(base, *question, None).await));
+        Answers(join_all(asked).await.into_iter().collect())
     }
 
     async fn ask(&self, base: &str, question: Question, header: Option<(&str, String)>) -> Looked {

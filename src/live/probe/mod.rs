@@ -12,7 +12,7 @@ mod route_map;
 
 pub use checks::{Check, Facts, Routes, Verdict, checks};
 pub use facts::{Engine, Health, RouterFacts, WorkerFacts};
-pub use look::{look, route_map};
+pub use look::{glance, has_indices, look, route_map};
 pub use question::{Answers, Question};
 pub use reply::{Looked, Reply};
 pub use route_map::{Probed, RouteMap, next_probe};

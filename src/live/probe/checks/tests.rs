@@ -30,6 +30,7 @@ fn target() -> Target {
         emulated: false,
         model: String::new(),
         header: HeaderConfig::default(),
+        route_map: None,
         served_by: ServedByConfig::default(),
         router_config: RouterConfig::default(),
         limits: Limits { connect: second, first_token: None, stall: None, control: second, pool_idle: 3 * second },

@@ -106,7 +106,8 @@ impl Posted {
 
     /// The whole answer.
     async fn answer(&mut self, status: u16, body: &str) {
-        let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nretry-after: 3\r\nconnection: close\r\n");
+        let head =
+            format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nretry-after: 3\r\nconnection: close\r\n");
         self.send(&format!("{head}content-length: {}\r\n\r\n{body}", body.len())).await;
     }
 

@@ -187,7 +187,6 @@ impl Owner {
             NodeOutput::StartPull { exchange, bootstrap, tokens, ingress_flows } => {
                 self.peers.pull(exchange, bootstrap, tokens, ingress_flows);
             }
-            NodeOutput::PullMoves(_) => {}
             NodeOutput::StopPull(exchange) => self.peers.stop_pull(exchange),
             NodeOutput::TellIngress { bootstrap, flows } => self.peers.tell(&bootstrap, flows),
         }
