@@ -9,6 +9,7 @@ pub mod api;
 pub mod client;
 pub mod clock;
 pub mod driver;
+pub mod cluster;
 mod heard;
 pub mod probe;
 mod resolve;

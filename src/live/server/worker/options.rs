@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -109,6 +110,8 @@ pub struct WorkerServerOptions {
     pub grace: Duration,
     /// Log of requests.
     pub log: Option<RequestLog>,
+    /// Counts generate requests as they arrive; of several workers, when they share it.
+    pub requests: Option<Arc<AtomicU64>>,
 }
 
 impl WorkerServerOptions {
@@ -127,6 +130,7 @@ impl WorkerServerOptions {
             body_limit: BODY_LIMIT,
             grace: GRACE,
             log: None,
+            requests: None,
         }
     }
 }
