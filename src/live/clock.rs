@@ -46,6 +46,11 @@ impl Clock {
         Duration::from_nanos((length.ns() as f64 / self.speed) as u64)
     }
 
+    /// Length of the run that passes in this much wall time.
+    pub fn of_wall(&self, length: Duration) -> Dur {
+        Dur((length.as_nanos() as f64 * self.speed) as u64)
+    }
+
     /// Wall time from now until `at`; zero when it has passed.
     pub fn until(&self, at: Time) -> Duration {
         self.wall(at.since(self.now()))

@@ -16,6 +16,7 @@ mod cli;
 mod damage;
 mod docs;
 mod interrupts;
+mod live;
 mod replicas;
 mod results;
 mod run;
