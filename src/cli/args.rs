@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::cli::completions::CompletionsArgs;
+use crate::cli::doctor::DoctorArgs;
 use crate::cli::preflight::PreflightArgs;
 use crate::cli::replay::ReplayArgs;
 use crate::cli::report::ReportArgs;
@@ -47,6 +48,8 @@ pub enum Command {
     Replay(Box<ReplayArgs>),
     /// Say what a run would meet: slots, capacity, distortion by the time scale, conflicts. Sends nothing.
     Preflight(Box<PreflightArgs>),
+    /// Say what the scenario's real target is and can do, and what will be off: asks it, generates a token or two.
+    Doctor(Box<DoctorArgs>),
     /// Tables of a run, also of one that was interrupted, killed or is under way.
     Report(ReportArgs),
     /// Look at, check, make, convert and cut traces.

@@ -8,8 +8,8 @@
 pub mod api;
 pub mod client;
 pub mod clock;
-pub mod driver;
 pub mod cluster;
+pub mod driver;
 mod heard;
 pub mod probe;
 mod resolve;
