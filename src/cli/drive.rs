@@ -60,12 +60,7 @@ pub struct Finished {
 }
 
 /// Runs `job` into `folder`, on `ready` where the target is a live one; laps `watch` at the end of each stage.
-pub fn drive(
-    job: &Job,
-    ready: Option<Ready>,
-    folder: &RunFolder,
-    watch: &mut Stopwatch,
-) -> Result<Finished, Failure> {
+pub fn drive(job: &Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Finished, Failure> {
     let began = wall_now();
     let mut info = provenance::run_info(job.scenario, job.trace, job.preflight);
     let facts = ready.as_ref().map(|ready| &ready.facts);
@@ -121,7 +116,7 @@ fn run_and_write(
     let setup = job.setup.clone();
     let ended = match ready {
         None => sim::drive(job.trace, setup, &mut recorder).map_err(stopped),
-        Some(ready) => ready.drive(job.trace, setup, &mut recorder).map_err(live::stopped),
+        Some(ready) => ready.drive(job.trace, setup, &mut recorder),
     };
     // Records are kept whatever ended the run; what ended it is the failure to tell.
     let recorded = recorder.finish();

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use crate::cli::exit::Failure;
 use crate::cli::terminal::Terminal;
 use crate::live::driver::{DriveOptions, LiveError, Shortage};
-use crate::live::{self, Resolved, SecretError, Target};
+use crate::live::{self, Embedded, Resolved, SecretError, Target};
 use crate::record::TargetFacts;
 use crate::replay::{Observer, RunEnd};
 use crate::scenario::{Overlay, Scenario, Setup};
@@ -88,26 +88,34 @@ pub struct Ready {
     pub facts: TargetFacts,
     /// What should be known beforehand, a sentence each.
     pub hints: Vec<String>,
+    cluster: Option<Embedded>,
 }
 
 impl Ready {
     /// Makes the target of a scenario ready: starts the embedded cluster, or looks at the servers.
-    pub fn make(scenario: &Scenario, trace: &Trace, _setup: &Setup) -> Result<Ready, Failure> {
+    pub fn make(scenario: &Scenario, trace: &Trace, setup: &Setup) -> Result<Ready, Failure> {
         let found = live::read_secrets(&scenario.live)?;
-        let Resolved { target, facts } = live::resolve(scenario, None, found.secrets, trace.sessions.len())
-            .map_err(Failure::input)?;
+        let start = || Embedded::start(scenario, setup, trace.meta.block_size);
+        let cluster = scenario.live.is_embedded().then(start).transpose().map_err(Failure::broke)?;
+        let addresses = cluster.as_ref().map(Embedded::addresses);
+        let Resolved { target, facts } =
+            live::resolve(scenario, addresses, found.secrets, trace.sessions.len()).map_err(Failure::input)?;
         let options = DriveOptions {
             speed: scenario.live.emulation_speed,
             drain: Duration::from_secs_f64(scenario.live.drain_s),
             health_poll: health_poll(scenario),
             descriptors: live::descriptors(&target, scenario.live.target)?,
         };
-        Ok(Ready { target, options, facts, hints: found.hints })
+        Ok(Ready { target, options, facts, hints: found.hints, cluster })
     }
 
-    /// Replays in real time.
-    pub fn drive(self, trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, LiveError> {
-        live::driver::drive(trace, setup, self.target, self.options, observer)
+    /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.
+    pub fn drive(self, trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, Failure> {
+        let Ready { target, options, mut cluster, .. } = self;
+        let notices = cluster.as_mut().and_then(Embedded::notices);
+        let ended = live::driver::drive(trace, setup, target, options, notices, observer).map_err(stopped)?;
+        cluster.map(Embedded::stop).transpose().map_err(Failure::broke)?;
+        Ok(ended)
     }
 
     /// Says what the run is sent to, and what should be known.
@@ -133,7 +141,8 @@ fn unlimited(scenario: &Scenario) -> Option<String> {
     let replay = &scenario.replay;
     let endless = replay.stall_timeout_s == 0.0 && replay.request_timeout_s == 0.0;
     endless.then(|| {
-        "replay.stall_timeout_s and replay.request_timeout_s are 0: a stream that goes quiet is waited for for ever".into()
+        "replay.stall_timeout_s and replay.request_timeout_s are 0: a stream that goes quiet is waited for for ever"
+            .into()
     })
 }
 
@@ -158,7 +167,7 @@ pub fn driver_label(facts: &TargetFacts) -> String {
 }
 
 /// A live run that could not go to its end.
-pub fn stopped(error: LiveError) -> Failure {
+fn stopped(error: LiveError) -> Failure {
     match error {
         LiveError::Observer(error) => crate::cli::drive::broken(error),
         LiveError::Client(error) => Failure::input(error),

@@ -107,13 +107,13 @@ pub fn run(args: &WorkerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let bootstrap = args.bootstrap_port.map(|port| bind(&args.host, port)).transpose()?;
     let config = NodeConfig {
         id,
-        incarnation: args.incarnation.unwrap_or_else(incarnation_now),
+        incarnation: 0,
         engine: scenario.engine,
         cluster: scenario.cluster,
         block_size: args.block_size,
         faults: scenario.fault,
     };
-    tell(args, &config, &http, bootstrap.as_ref())?;
+    tell(args, &config, (options.identity, &http, bootstrap.as_ref()))?;
     run_worker(http, bootstrap, config, options, move || signals.caught().is_some())
         .map_err(|error| Failure::broke(format!("the server cannot go on: {error}")))?;
     Ok(Exit::Ok)
@@ -123,8 +123,7 @@ pub fn run(args: &WorkerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 fn tell(
     args: &WorkerArgs,
     config: &NodeConfig,
-    http: &TcpListener,
-    bootstrap: Option<&TcpListener>,
+    (identity, http, bootstrap): (Option<u32>, &TcpListener, Option<&TcpListener>),
 ) -> Result<(), Failure> {
     let address = |listener: &TcpListener| {
         listener.local_addr().map_err(|error| Failure::broke(format!("cannot tell the own address: {error}")))
@@ -135,7 +134,7 @@ fn tell(
     if args.json {
         let line = json!({
             "worker": config.id.to_string(), "role": role_name(config.id.role), "url": url, "port": at.port(),
-            "bootstrap_port": is_prefill.then_some(bootstrap_port), "incarnation": config.incarnation,
+            "bootstrap_port": is_prefill.then_some(bootstrap_port), "incarnation": identity,
             "pid": std::process::id(),
         });
         return stdout::print(&line.to_string());
@@ -206,6 +205,7 @@ impl WorkerArgs {
         })?;
         let version = SglangVersion::ALL.into_iter().find(|version| version.as_str() == self.sglang_version);
         Ok(WorkerServerOptions {
+            identity: Some(self.incarnation.unwrap_or_else(incarnation_now)),
             model: self.model.clone(),
             version: version.unwrap_or_default(),
             incremental_output: self.incremental_streaming_output,

@@ -35,6 +35,9 @@ pub const SERVED_BY_HEADER: &str = "x-smg-routed-worker-id";
 /// Response header of the emulated router: the base URL of the prefill worker.
 pub const PREFILL_HEADER: &str = "x-pdreplay-prefill-worker";
 
+/// Response header of a pull whose KV has begun to move: the head leaves then, the [`PullReply`] once it has arrived.
+pub const MOVING_HEADER: &str = "x-pdreplay-moving";
+
 /// `/session_cache/admit_direct_append`: admission on a decode worker (patched SGLang and emulated workers).
 pub const ADMIT_PATH: &str = "/session_cache/admit_direct_append";
 /// Counters of an emulated worker: [`StatsReply`].

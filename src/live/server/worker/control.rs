@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::exchange::Step;
 use super::front::Front;
 use super::generate::refusal;
 use crate::base::{Dur, Role, WorkerId};
 use crate::live::api::{
-    ADMIT_PATH, AbortBody, AdmitBody, AdmitReply, CloseBody, IngressBody, OpenBody, PullBody, PullReply,
+    ADMIT_PATH, AbortBody, AdmitBody, AdmitReply, CloseBody, IngressBody, MOVING_HEADER, OpenBody, PullBody, PullReply,
 };
 use crate::live::server::http::{self, Refused};
 use crate::node::{NodeInput, NodeOutput};
@@ -54,9 +55,6 @@ pub(super) async fn open(State(front): Shared, request: Request) -> Result<Respo
     if !front.options.streaming_sessions {
         let text = "Streaming sessions are disabled. Please relaunch with --enable-streaming-session.";
         return Err(Refused::bad(text));
-    }
-    if body.timeout.is_some_and(|timeout| Dur::from_secs_f64(timeout).is_none()) {
-        return Err(Refused::bad("`timeout` is not a number of seconds; send 0 or more, or leave it out"));
     }
     let (session, timeout) = (body.session_id, body.timeout);
     match exchange(&front, |exchange| NodeInput::Open { exchange, session, timeout }).await? {
@@ -144,13 +142,33 @@ pub(super) async fn admit(State(front): Shared, request: Request) -> Result<Resp
     }
 }
 
-/// `POST /pdreplay/v1/pull`: answered once the KV has arrived; the connection's close gives it up.
+/// `POST /pdreplay/v1/pull`: the head once the KV moves, the rest when it has arrived; the connection's close gives it up.
 pub(super) async fn pull(State(front): Shared, request: Request) -> Result<Response, Refused> {
     let body: PullBody = body(&front, request).await?;
     let decode = check_pull(&front, &body.decode)?;
     let (room, tokens, ingress_flows) = (body.room, body.tokens, body.ingress_flows);
-    let input = |exchange| NodeInput::Pull { exchange, room, tokens, decode, ingress_flows };
-    match exchange(&front, input).await? {
+    let mut open = front.begin(|exchange| NodeInput::Pull { exchange, room, tokens, decode, ingress_flows }).await?;
+    loop {
+        match open.next().await {
+            Step::Moves => break,
+            Step::Tokens(_) | Step::Hangs => {}
+            Step::End(output) => return pulled(*output),
+            Step::Lost => return Err(front.stopped()),
+        }
+    }
+    let rest = futures_util::stream::once(async move {
+        let output = open.end().await.ok_or("the worker is stopping")?;
+        // The head says 200 already: what went wrong since stands in the body.
+        let whole = pulled(output).into_response().into_body();
+        axum::body::to_bytes(whole, usize::MAX).await.map_err(|_| "the reply is in memory")
+    });
+    let head = [(HeaderName::from_static(MOVING_HEADER), HeaderValue::from_static("1"))];
+    Ok((head, Body::from_stream(rest)).into_response())
+}
+
+fn pulled(output: NodeOutput) -> Result<Response, Refused> {
+    refusal(&output)?;
+    match output {
         NodeOutput::Pulled { over, .. } => Ok(http::json(&PullReply {
             prefill: over.worker,
             cached_tokens: over.cached_tokens,
@@ -176,12 +194,7 @@ fn check_pull(front: &Front, decode: &str) -> Result<WorkerId, Refused> {
     if own.role != Role::Prefill {
         return Err(Refused::bad(format!("{own} is no prefill worker; ask the one that bootstrap_host names")));
     }
-    let decode: WorkerId = decode.parse().map_err(Refused::bad)?;
-    if decode.role != Role::Decode || decode.index >= front.config.cluster.decode {
-        let text = format!("{decode} is no decode worker of {own}'s cluster; start both with the same scenario");
-        return Err(Refused::bad(text));
-    }
-    Ok(decode)
+    decode.parse().map_err(Refused::bad)
 }
 
 /// 404 in the form of every other refusal.

@@ -32,7 +32,7 @@ impl Writer {
     pub fn new(rid: String, front: &Front) -> Writer {
         Writer {
             worker: front.config.id.to_string(),
-            incarnation: front.config.incarnation,
+            incarnation: front.identity(),
             version: front.options.version,
             incremental: front.options.incremental_output,
             began: front.options.clock.now(),

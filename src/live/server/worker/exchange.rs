@@ -27,6 +27,8 @@ struct State {
     end: Option<Box<NodeOutput>>,
     /// The stream is quiet from now on; not yet read.
     hangs: bool,
+    /// The KV of a pull moves; not yet read.
+    moves: bool,
     /// The owner is gone: there will be no end.
     lost: bool,
 }
@@ -38,6 +40,8 @@ pub(super) enum Step {
     Tokens(Progress),
     /// Nothing more will come, and no end.
     Hangs,
+    /// The KV of a pull has begun to move.
+    Moves,
     /// The output that ends the exchange; `Finished` holds all tokens since the last step.
     End(Box<NodeOutput>),
     /// The server is stopping.
@@ -67,6 +71,12 @@ impl Sheet {
         self.changed.notify_one();
     }
 
+    /// The KV of a pull has begun to move.
+    pub fn moves(&self) {
+        self.state().moves = true;
+        self.changed.notify_one();
+    }
+
     /// The end.
     pub fn end(&self, output: NodeOutput) {
         self.state().end = Some(Box::new(output));
@@ -92,6 +102,9 @@ impl Sheet {
         }
         if std::mem::take(&mut state.hangs) {
             return Some(Step::Hangs);
+        }
+        if std::mem::take(&mut state.moves) {
+            return Some(Step::Moves);
         }
         state.lost.then_some(Step::Lost)
     }
@@ -134,7 +147,7 @@ impl Open {
         loop {
             match self.next().await {
                 Step::Tokens(progress) => ids.extend(progress.new_ids),
-                Step::Hangs => {}
+                Step::Hangs | Step::Moves => {}
                 Step::End(mut output) => {
                     if let NodeOutput::Finished { last, .. } = &mut *output {
                         last.new_ids.splice(..0, ids);

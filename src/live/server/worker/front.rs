@@ -61,7 +61,7 @@ impl Front {
             next_id: AtomicU64::new(0),
             ready_at: options.clock.now() + options.loading,
             name,
-            incarnation: HeaderValue::from(config.incarnation),
+            incarnation: HeaderValue::from(options.identity.unwrap_or(config.incarnation)),
             bootstrap_port: bootstrap.port(),
             config,
             options,
@@ -75,8 +75,17 @@ impl Front {
         let place = reserve().await.map_err(|_| stopping())?;
         let exchange = Exchange(self.next.fetch_add(1, Ordering::Relaxed));
         let sheet = Arc::new(Sheet::default());
-        place.send(Message::Begin { exchange, input: input(exchange), sheet: Arc::clone(&sheet) });
+        let input = input(exchange);
+        if let (NodeInput::Generate { .. }, Some(requests)) = (&input, &self.options.requests) {
+            requests.fetch_add(1, Ordering::Relaxed);
+        }
+        place.send(Message::Begin { exchange, input, sheet: Arc::clone(&sheet) });
         Ok(Open::new(exchange, sheet, gone))
+    }
+
+    /// Process identity told in answers.
+    pub fn identity(&self) -> u32 {
+        self.options.identity.unwrap_or(self.config.incarnation)
     }
 
     /// Tells the node what it does not answer.
@@ -94,7 +103,7 @@ impl Front {
     /// A request id for a client that gave none.
     pub fn make_id(&self) -> String {
         let number = self.next_id.fetch_add(1, Ordering::Relaxed);
-        format!("{}-{}-{number}", self.config.id, self.config.incarnation)
+        format!("{}-{}-{number}", self.config.id, self.identity())
     }
 
     /// The model is loaded.

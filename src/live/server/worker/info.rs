@@ -76,7 +76,7 @@ pub(super) async fn server_info(State(front): Shared) -> Response {
         enable_streaming_session: front.options.streaming_sessions,
         emulated: Some(EmulatedInfo {
             worker: config.id.to_string(),
-            incarnation: config.incarnation,
+            incarnation: front.identity(),
             version: env!("CARGO_PKG_VERSION").into(),
             speed: front.options.clock.speed(),
             block_size: config.block_size,
@@ -148,39 +148,43 @@ pub(super) async fn loads(
 
 fn entry(front: &Front, look: &Look, timestamp: f64) -> LoadEntry {
     let (load, config) = (&look.load, &front.config);
-    let used = used(look);
-    let prompt = look.record.prefilled_tokens + look.record.cached_tokens;
+    let (counters, queues) = (&look.counters, &look.counters.queues);
+    let prompt = counters.prefilled_tokens + counters.cached_tokens;
+    let count = |requests: usize| u32::try_from(requests).unwrap_or(u32::MAX);
     LoadEntry {
         timestamp,
         dp_rank: 0,
         num_running_reqs: load.num_running,
         num_waiting_reqs: waiting(look),
         num_waiting_uncached_tokens: 0,
-        num_used_tokens: used,
-        num_total_tokens: used,
+        num_used_tokens: queues.used_tokens,
+        num_total_tokens: queues.used_tokens + queues.evictable_tokens,
         max_total_num_tokens: load.capacity_tokens,
         max_running_requests: config.engine.max_running,
         token_usage: load.token_usage,
         gen_throughput: 0.0,
-        cache_hit_rate: if prompt == 0 { 0.0 } else { look.record.cached_tokens as f64 / prompt as f64 },
+        cache_hit_rate: if prompt == 0 { 0.0 } else { counters.cached_tokens as f64 / prompt as f64 },
         utilization: f64::from(load.num_running) / f64::from(config.engine.max_running.max(1)),
         memory: MemoryLoad {
             kv_cache_gb: (load.capacity_tokens * config.engine.kv_bytes_per_token) as f64 / 1e9,
             token_capacity: load.capacity_tokens,
             ..MemoryLoad::default()
         },
-        queues: QueueLoad { waiting: load.num_waiting, ..QueueLoad::default() },
+        queues: QueueLoad {
+            waiting: count(queues.waiting),
+            retracted: count(queues.retracted),
+            prealloc_ready: count(queues.ready),
+            ..QueueLoad::default()
+        },
         disaggregation: DisaggregationLoad {
             mode: mode(config.id.role).into(),
+            prefill_inflight_queue_reqs: count(queues.sending),
             decode_prealloc_queue_reqs: load.num_prealloc,
             decode_transfer_queue_reqs: load.num_transfer,
+            decode_retracted_queue_reqs: count(queues.retracted),
             ..DisaggregationLoad::default()
         },
     }
-}
-
-fn used(look: &Look) -> u64 {
-    (look.load.token_usage * look.load.capacity_tokens as f64).round() as u64
 }
 
 fn waiting(look: &Look) -> u32 {
@@ -196,7 +200,7 @@ pub(super) async fn load(State(front): Shared) -> Result<Response, Refused> {
     let waiting = waiting(&look);
     Ok(http::json(&json!([{
         "dp_rank": 0, "num_reqs": look.load.num_running + waiting, "num_waiting_reqs": waiting,
-        "num_tokens": used(&look), "ts_tic": front.options.clock.now().as_secs_f64(),
+        "num_tokens": look.counters.queues.used_tokens, "ts_tic": front.options.clock.now().as_secs_f64(),
     }])))
 }
 

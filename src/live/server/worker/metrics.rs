@@ -5,8 +5,7 @@
 use std::fmt::{Display, Write};
 
 use crate::base::{Dur, Role, Time};
-use crate::node::Progress;
-use crate::protocol::{Finish, Phases};
+use crate::protocol::Phases;
 
 use super::owner::Look;
 
@@ -51,11 +50,6 @@ pub(super) struct Timings {
     between_tokens: Histogram,
     whole: Histogram,
     queue: Histogram,
-    requests: u64,
-    aborted: u64,
-    prompt_tokens: u64,
-    cached_tokens: u64,
-    answer_tokens: u64,
 }
 
 impl Default for Timings {
@@ -65,11 +59,6 @@ impl Default for Timings {
             between_tokens: Histogram::new(BETWEEN_TOKENS),
             whole: Histogram::new(WHOLE),
             queue: Histogram::new(FIRST_TOKEN),
-            requests: 0,
-            aborted: 0,
-            prompt_tokens: 0,
-            cached_tokens: 0,
-            answer_tokens: 0,
         }
     }
 }
@@ -86,12 +75,7 @@ impl Timings {
     }
 
     /// The end of a request.
-    pub fn finished(&mut self, now: Time, began: Time, finish: &Finish, last: &Progress, phases: &Phases) {
-        self.requests += 1;
-        self.prompt_tokens += u64::from(last.prompt_tokens);
-        self.cached_tokens += u64::from(last.cached_tokens);
-        self.answer_tokens += u64::from(last.completion_tokens);
-        self.aborted += u64::from(matches!(finish, Finish::Abort { .. } | Finish::Error { .. }));
+    pub fn finished(&mut self, now: Time, began: Time, phases: &Phases) {
         self.whole.add(now.since(began), 1);
         if let Some(queue) = phases.prefill_queue.or(phases.decode_queue) {
             self.queue.add(queue, 1);
@@ -110,16 +94,20 @@ pub(super) fn render(look: &Look, model: &str, role: Role) -> String {
     let labels = format!("model_name=\"{model}\",engine_type=\"{engine}\",tp_rank=\"0\",pp_rank=\"0\",dp_rank=\"0\"");
     let mut page = Page { text: String::new(), labels };
     gauges(&mut page, look, role);
-    let (record, timings) = (&look.record, &look.timings);
-    page.counter("num_requests_total", "requests ended", timings.requests);
-    page.counter("num_aborted_requests_total", "requests given up", timings.aborted);
-    page.counter("num_retracted_requests_total", "requests retracted", record.retractions);
-    page.counter("num_transfer_failed_reqs_total", "transfers that failed", record.transfer_errors);
-    page.counter("evicted_tokens_total", "tokens evicted from the prefix cache", record.evicted_tokens);
-    page.counter("prompt_tokens_total", "prompt tokens of requests ended", timings.prompt_tokens);
-    page.counter("generation_tokens_total", "answer tokens of requests ended", timings.answer_tokens);
+    let (counters, timings) = (&look.counters, &look.timings);
+    page.counter("num_requests_total", "requests that came", counters.requests);
+    page.counter("num_aborted_requests_total", "requests given up", counters.aborted);
+    page.counter("num_retracted_requests_total", "requests retracted", counters.retractions);
+    page.counter("num_transfer_failed_reqs_total", "transfers that failed", counters.transfer_failures);
+    page.counter("evicted_tokens_total", "tokens evicted from the prefix cache", counters.evicted_tokens);
+    page.counter(
+        "prompt_tokens_total",
+        "prompt tokens computed or found",
+        counters.prefilled_tokens + counters.cached_tokens,
+    );
+    page.counter("generation_tokens_total", "answer tokens", counters.output_tokens);
     page.head("cached_tokens_total", "prompt tokens found in the cache", "counter");
-    page.sample("cached_tokens_total", ",cache_source=\"device\"", timings.cached_tokens);
+    page.sample("cached_tokens_total", ",cache_source=\"device\"", counters.cached_tokens);
     page.histogram("time_to_first_token_seconds", "arrival to first token", &timings.first_token);
     page.histogram("inter_token_latency_seconds", "between tokens", &timings.between_tokens);
     page.histogram("e2e_request_latency_seconds", "arrival to end", &timings.whole);
@@ -135,19 +123,28 @@ pub(super) fn render_loads(look: &Look, role: Role) -> String {
 }
 
 fn gauges(page: &mut Page, look: &Look, role: Role) {
-    let load = &look.load;
-    let used = (load.token_usage * load.capacity_tokens as f64).round() as u64;
+    let (load, queues) = (&look.load, &look.counters.queues);
+    let free = load.capacity_tokens.saturating_sub(queues.used_tokens + queues.evictable_tokens);
     page.gauge("token_usage", "used share of the KV pool", load.token_usage);
-    page.gauge("num_used_tokens", "used tokens of the KV pool", used);
+    page.gauge("num_used_tokens", "used tokens of the KV pool", queues.used_tokens);
     page.gauge("max_total_num_tokens", "tokens of the KV pool", load.capacity_tokens);
-    page.gauge("kv_available_tokens", "tokens free or evictable", load.capacity_tokens.saturating_sub(used));
+    page.gauge("kv_available_tokens", "free tokens", free);
+    page.gauge("kv_evictable_tokens", "cached tokens that may be evicted", queues.evictable_tokens);
     page.gauge("num_running_reqs", "requests running", load.num_running);
-    let queued = load.num_waiting + load.num_prealloc + load.num_transfer;
-    page.gauge("num_queue_reqs", "requests queued", queued);
-    page.gauge("num_streaming_sessions", "sessions open", look.sessions_open);
-    if role == Role::Decode {
-        page.gauge("num_decode_prealloc_queue_reqs", "decode legs waiting for room", load.num_prealloc);
-        page.gauge("num_decode_transfer_queue_reqs", "decode legs waiting for KV", load.num_transfer);
+    page.gauge("num_queue_reqs", "requests queued", load.num_waiting + load.num_prealloc + load.num_transfer);
+    page.gauge("num_retracted_reqs", "requests thrown out and not taken up again", queues.retracted);
+    page.gauge("num_streaming_sessions", "sessions open", look.counters.sessions_open);
+    page.gauge("streaming_session_held_tokens", "tokens that idle sessions hold", queues.session_tokens);
+    match role {
+        Role::Prefill => {
+            page.gauge("num_prefill_bootstrap_queue_reqs", "legs to be prefilled", queues.waiting);
+            page.gauge("num_prefill_inflight_queue_reqs", "legs whose KV is not sent yet", queues.sending);
+        }
+        Role::Decode => {
+            page.gauge("num_decode_prealloc_queue_reqs", "legs waiting for room", queues.prealloc);
+            page.gauge("num_decode_transfer_queue_reqs", "legs waiting for KV", queues.transfer + queues.ready);
+        }
+        Role::Colocated => {}
     }
 }
 

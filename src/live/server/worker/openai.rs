@@ -16,7 +16,6 @@ use super::exchange::{Open, Step};
 use super::front::Front;
 use super::generate::{Chunk, bootstrap, event_stream, refusal};
 use super::words;
-use crate::base::Role;
 use crate::live::api::{ChunkChoice, ChunkDelta, DONE, InBandError, OpenAiBody, OpenAiChunk, Prompt, Usage};
 use crate::live::server::http::{self, Refused};
 use crate::node::{GenerateAsk, NodeInput, NodeOutput, Progress};
@@ -71,18 +70,9 @@ fn ask(front: &Front, rid: String, body: OpenAiBody, kind: Kind) -> Result<Gener
         (Kind::Chat, _, Some(messages)) => words::chat_tokens(&messages),
         (Kind::Chat, _, None) => return Err(Refused::bad("`messages` is missing; send a list of messages")),
     };
-    if input_ids.is_empty() {
-        return Err(Refused::bad("the prompt is empty; send at least one token"));
-    }
     let default = if kind == Kind::Chat { CHAT_TOKENS } else { COMPLETION_TOKENS };
     let max_new_tokens = body.max_completion_tokens.or(body.max_tokens).unwrap_or(default);
-    if max_new_tokens == 0 {
-        return Err(Refused::bad("emulated workers answer at least one token; ask for max_tokens >= 1"));
-    }
     let bootstrap = bootstrap(front, body.bootstrap_room, body.bootstrap_host, body.bootstrap_port)?;
-    if bootstrap.is_none() && front.config.id.role != Role::Colocated {
-        return Err(Refused::bad("Disaggregated request received without bootstrap room id."));
-    }
     let answer_ids = body.custom_params.map(|custom| custom.output_ids).unwrap_or_default();
     Ok(GenerateAsk { rid: Some(rid), input_ids, session: None, max_new_tokens, answer_ids, bootstrap })
 }
@@ -92,7 +82,7 @@ async fn streamed(front: &Front, mut open: Open, form: Form) -> Result<Response,
     match &first {
         Step::End(output) => refuse(output)?,
         Step::Lost => return Err(front.stopped()),
-        Step::Tokens(_) | Step::Hangs => {}
+        Step::Tokens(_) | Step::Hangs | Step::Moves => {}
     }
     let mut told_role = form.kind == Kind::Completion;
     let events = move |step: Step| {
@@ -102,8 +92,8 @@ async fn streamed(front: &Front, mut open: Open, form: Form) -> Result<Response,
         }
         match step {
             Step::Tokens(progress) => write(&mut events, &form.chunk(&progress, None)),
-            Step::Hangs if events.is_empty() => return Chunk::Nothing,
-            Step::Hangs => {}
+            Step::Hangs | Step::Moves if events.is_empty() => return Chunk::Nothing,
+            Step::Hangs | Step::Moves => {}
             Step::End(output) => return Chunk::Last(form.last(events, &output)),
             Step::Lost => return Chunk::Broken,
         }

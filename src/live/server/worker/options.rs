@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -86,6 +87,9 @@ impl fmt::Debug for RequestLog {
 pub struct WorkerServerOptions {
     /// Time of the emulation; the nodes of one cluster share it, also those that restart.
     pub clock: Clock,
+    /// Process identity told in answers; the node's incarnation where there is none. A process of its own does not know how
+    /// often it was started, only that it is another one.
+    pub identity: Option<u32>,
     /// Name of the model in answers.
     pub model: String,
     /// SGLang's version.
@@ -106,6 +110,8 @@ pub struct WorkerServerOptions {
     pub grace: Duration,
     /// Log of requests.
     pub log: Option<RequestLog>,
+    /// Counts generate requests as they arrive; of several workers, when they share it.
+    pub requests: Option<Arc<AtomicU64>>,
 }
 
 impl WorkerServerOptions {
@@ -113,6 +119,7 @@ impl WorkerServerOptions {
     pub fn new(clock: Clock) -> WorkerServerOptions {
         WorkerServerOptions {
             clock,
+            identity: None,
             model: "emulated".into(),
             version: SglangVersion::default(),
             incremental_output: false,
@@ -123,6 +130,7 @@ impl WorkerServerOptions {
             body_limit: BODY_LIMIT,
             grace: GRACE,
             log: None,
+            requests: None,
         }
     }
 }

@@ -15,7 +15,7 @@ use super::metrics::Timings;
 use super::peer::{Address, Peers};
 use crate::base::Time;
 use crate::live::clock::{Alarm, Clock};
-use crate::node::{Exchange, HandedOver, NodeInput, NodeOutput, WorkerNode};
+use crate::node::{Exchange, HandedOver, NodeCounters, NodeInput, NodeOutput, WorkerNode};
 use crate::protocol::LoadReport;
 use crate::record::{TransferRecord, WorkerRecord};
 
@@ -40,6 +40,8 @@ pub(super) enum Message {
     Gone(Exchange),
     /// Someone wants to see the node.
     Look(oneshot::Sender<Look>),
+    /// P has begun to send what a pull asked for.
+    PullMoves(Exchange),
     /// A pull has ended.
     HandedOver(Exchange, Result<HandedOver, String>),
     /// A prefill worker has been told of this one's ingress, or cannot be.
@@ -52,7 +54,7 @@ pub(super) struct Look {
     pub load: LoadReport,
     pub record: WorkerRecord,
     pub transfers: Vec<TransferRecord>,
-    pub sessions_open: usize,
+    pub counters: NodeCounters,
     pub timings: Timings,
 }
 
@@ -118,12 +120,13 @@ impl Owner {
                     load: self.node.load(),
                     record: self.node.record(now),
                     transfers: self.node.transfers(),
-                    sessions_open: self.node.sessions_open(),
+                    counters: self.node.counters(),
                     timings: self.timings.clone(),
                 };
                 // Who asked may have left.
                 let _ = asker.send(look);
             }
+            Message::PullMoves(exchange) => self.node.handle_input(now, NodeInput::PullMoves(exchange)),
             Message::HandedOver(exchange, result) => {
                 if self.peers.pull_ended(exchange) {
                     self.node.handle_input(now, NodeInput::HandedOver { exchange, result });
@@ -162,12 +165,17 @@ impl Owner {
                     entry.sheet.hangs();
                 }
             }
-            NodeOutput::Finished { exchange, ref last, ref finish, ref phases, .. } => {
+            NodeOutput::PullMoves(exchange) => {
+                if let Some(entry) = self.sheets.get(&exchange) {
+                    entry.sheet.moves();
+                }
+            }
+            NodeOutput::Finished { exchange, ref last, ref phases, .. } => {
                 if let Some(entry) = self.sheets.get(&exchange) {
                     if !last.new_ids.is_empty() {
                         self.timings.tokens(now, entry.began, entry.token, last.new_ids.len());
                     }
-                    self.timings.finished(now, entry.began, finish, last, phases);
+                    self.timings.finished(now, entry.began, phases);
                 }
                 self.end(exchange, output);
             }
@@ -179,7 +187,6 @@ impl Owner {
             NodeOutput::StartPull { exchange, bootstrap, tokens, ingress_flows } => {
                 self.peers.pull(exchange, bootstrap, tokens, ingress_flows);
             }
-            NodeOutput::PullMoves(_) => {}
             NodeOutput::StopPull(exchange) => self.peers.stop_pull(exchange),
             NodeOutput::TellIngress { bootstrap, flows } => self.peers.tell(&bootstrap, flows),
         }

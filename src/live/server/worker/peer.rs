@@ -6,16 +6,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::{HeaderMap, StatusCode};
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Response};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::owner::Message;
 use crate::base::{Dur, WorkerId};
-use crate::live::api::{INGRESS_PATH, IngressBody, PULL_PATH, PullBody, PullReply};
-use crate::live::server::upstream::{self, Upstream};
+use crate::live::api::{INGRESS_PATH, IngressBody, MOVING_HEADER, PULL_PATH, PullBody, PullReply};
+use crate::live::server::upstream::{self, NoAnswer, Upstream};
 use crate::node::{Bootstrap, Exchange, HandedOver};
 
 /// Longest time to connect to a bootstrap server.
@@ -50,7 +51,8 @@ impl Peers {
         let body = PullBody { room: bootstrap.room, tokens, decode: self.own.to_string(), ingress_flows };
         let (upstream, to_owner) = (self.upstream.clone(), self.to_owner.clone());
         let task = tokio::spawn(async move {
-            let result = pull(&upstream, &bootstrap, &body).await;
+            let moves = || to_owner.send(Message::PullMoves(exchange));
+            let result = pull(&upstream, &bootstrap, &body, moves).await;
             // The owner is gone only when the server stops.
             let _ = to_owner.send(Message::HandedOver(exchange, result)).await;
         });
@@ -80,8 +82,12 @@ impl Peers {
         let body = IngressBody { decode: self.own.to_string(), flows };
         let (upstream, to_owner) = (self.upstream.clone(), self.to_owner.clone());
         tokio::spawn(async move {
+            let call = async {
+                let answer = post(&upstream, &address, INGRESS_PATH, &body).await?;
+                upstream::read(answer.into_body(), ANSWER_LIMIT).await
+            };
             // A prefill worker that cannot be told is dead, which its pulls show.
-            let _ = tokio::time::timeout(NOTE, post(&upstream, &address, INGRESS_PATH, &body)).await;
+            let _ = tokio::time::timeout(NOTE, call).await;
             let _ = to_owner.send(Message::Told(address)).await;
         });
     }
@@ -103,16 +109,30 @@ impl Drop for Peers {
     }
 }
 
-async fn pull(upstream: &Upstream, bootstrap: &Bootstrap, body: &PullBody) -> Result<HandedOver, String> {
+/// Asks for KV; `moves` is told when it has begun to move, which P says by the head of its answer.
+async fn pull<F: Future>(
+    upstream: &Upstream,
+    bootstrap: &Bootstrap,
+    body: &PullBody,
+    moves: impl FnOnce() -> F,
+) -> Result<HandedOver, String> {
     let address = (bootstrap.host.clone(), bootstrap.port);
-    let (status, bytes) = post(upstream, &address, PULL_PATH, body).await?;
-    let (host, port) = address;
-    if !status.is_success() {
-        let words: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
-        let message = words.as_ref().and_then(|words| words.pointer("/error/message")?.as_str());
-        return Err(message.map_or_else(|| format!("prefill worker {host}:{port} answered {status}"), str::to_owned));
+    let answer = post(upstream, &address, PULL_PATH, body).await.map_err(|error| lost(&address, &error))?;
+    let status = answer.status();
+    if answer.headers().contains_key(MOVING_HEADER) {
+        moves().await;
     }
-    let reply: PullReply = serde_json::from_slice(&bytes)
+    let bytes = upstream::read(answer.into_body(), ANSWER_LIMIT).await.map_err(|error| lost(&address, &error))?;
+    let reply: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let refusal = reply.pointer("/error/message").and_then(Value::as_str).map(str::to_owned);
+    let (host, port) = &address;
+    if let Some(refusal) = refusal {
+        return Err(refusal);
+    }
+    if !status.is_success() {
+        return Err(format!("prefill worker {host}:{port} answered {status}"));
+    }
+    let reply: PullReply = serde_json::from_value(reply)
         .map_err(|error| format!("prefill worker {host}:{port} answered no pull reply: {error}"))?;
     Ok(HandedOver {
         worker: reply.prefill,
@@ -124,21 +144,19 @@ async fn pull(upstream: &Upstream, bootstrap: &Bootstrap, body: &PullBody) -> Re
     })
 }
 
-/// Posts `body`; status and body of the answer.
+fn lost((host, port): &Address, error: &NoAnswer) -> String {
+    let what = if error.unreached { "cannot be reached" } else { "broke off" };
+    format!("prefill worker {host}:{port} {what}: {error}")
+}
+
 async fn post(
     upstream: &Upstream,
     (host, port): &Address,
     path: &str,
     body: &impl Serialize,
-) -> Result<(StatusCode, Bytes), String> {
+) -> Result<Response<Body>, NoAnswer> {
     let is_bare_v6 = host.contains(':') && !host.starts_with('[');
     let url = if is_bare_v6 { format!("http://[{host}]:{port}{path}") } else { format!("http://{host}:{port}{path}") };
     let json = Bytes::from(serde_json::to_vec(body).expect("bodies have text keys only"));
-    let lost = |error: upstream::NoAnswer| {
-        let what = if error.unreached { "cannot be reached" } else { "broke off" };
-        format!("prefill worker {host}:{port} {what}: {error}")
-    };
-    let answer = upstream.post(&url, HeaderMap::new(), json).await.map_err(lost)?;
-    let status = answer.status();
-    Ok((status, upstream::read(answer.into_body(), ANSWER_LIMIT).await.map_err(lost)?))
+    upstream.post(&url, HeaderMap::new(), json).await
 }

@@ -85,8 +85,9 @@ impl Server {
     async fn begin(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Call {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let length = body.len();
-        let head =
-            format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         // A server may refuse a long body before it has read all of it.
         let _ = stream.write_all(body).await;
@@ -157,7 +158,8 @@ impl Reply {
         let body = if head.contains("transfer-encoding: chunked") {
             unchunk(rest)?
         } else {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).map_or(0, |n| n.parse().unwrap());
+            let length =
+                head.lines().find_map(|line| line.strip_prefix("content-length: ")).map_or(0, |n| n.parse().unwrap());
             (rest.len() == length).then(|| rest.to_vec())?
         };
         Some(Reply { status, head, body: String::from_utf8(body).unwrap() })

@@ -33,11 +33,7 @@ fn a_stream_repeats_everything_so_far() {
 #[test]
 fn incremental_events_add_up_to_the_cumulative_answer() {
     run(async {
-        let options = WorkerServerOptions {
-            incremental_output: true,
-            version: SglangVersion::V0_5_10,
-            ..options()
-        };
+        let options = WorkerServerOptions { incremental_output: true, version: SglangVersion::V0_5_10, ..options() };
         let server = start_with(config("W0"), options).await;
         let whole = server.post("/generate", &ask(&prompt(0, 40), 30, false)).await.ok().json();
         let events = server.post("/generate", &ask(&prompt(0, 40), 30, true)).await.ok().events();
