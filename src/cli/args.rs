@@ -44,7 +44,7 @@ pub struct Args {
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Replay a trace on an emulated cluster in virtual time, and print the summary.
+    /// Replay a trace on an emulated cluster in virtual time, or on a real one, and print the summary.
     Replay(Box<ReplayArgs>),
     /// Say what a run would meet: slots, capacity, distortion by the time scale, conflicts. Sends nothing.
     Preflight(Box<PreflightArgs>),

@@ -12,6 +12,7 @@ mod exit;
 mod folder;
 mod inputs;
 mod ledger;
+mod live;
 mod man;
 mod messages;
 mod output;
