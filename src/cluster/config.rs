@@ -32,8 +32,11 @@ pub struct RouterConfig {
     /// Policy for the prefill leg.
     pub prefill_policy: RouterPolicy,
     /// Policy for the decode leg; `auto` follows the replayer's policy (default → round_robin, sticky → manual,
-    /// kv-aware → consistent_hashing).
+    /// kv-aware → consistent_hashing). Colocated workers behind a router are chosen by it too.
     pub decode_policy: RouterPolicy,
+    /// `x-smg-target-worker` counts all workers of the leg. False: those that are alive now, as `smg` and `sglang-router`
+    /// do, so that an index names another worker once one before it has died.
+    pub stable_indices: bool,
 }
 
 /// Policy of one leg of the PD router.
@@ -48,6 +51,8 @@ pub enum RouterPolicy {
     Manual,
     /// Target header, else hash of the routing key on a ring, else the counter.
     ConsistentHashing,
+    /// The worker that was sent the longest prefix of the prompt before, unless loads differ too much.
+    CacheAware,
 }
 
 /// A KV link: one egress per P and one ingress per D, shared evenly by concurrent transfers.
@@ -153,7 +158,11 @@ impl Default for ClusterConfig {
 
 impl Default for RouterConfig {
     fn default() -> Self {
-        RouterConfig { prefill_policy: RouterPolicy::RoundRobin, decode_policy: RouterPolicy::Auto }
+        RouterConfig {
+            prefill_policy: RouterPolicy::RoundRobin,
+            decode_policy: RouterPolicy::Auto,
+            stable_indices: true,
+        }
     }
 }
 

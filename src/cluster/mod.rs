@@ -3,6 +3,7 @@
 //! Takes a client's [`crate::protocol::Action`]s, gives back [`crate::protocol::Event`]s. Knows nothing of traces,
 //! policies or the replayer; the PD router's choices are its own.
 
+mod affinity;
 mod agenda;
 mod config;
 mod faults;
@@ -24,4 +25,4 @@ pub use faults::{Fault, Faults};
 pub use links::Links;
 pub use machine::{Cluster, Notice};
 pub use report::{Process, worker_record};
-pub use router::{Eligible, PdRouter};
+pub use router::{Eligible, PdRouter, RouteAsk, Wish, prefix_keys};

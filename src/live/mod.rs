@@ -7,6 +7,7 @@
 
 pub mod api;
 pub mod clock;
+pub mod cluster;
 mod heard;
 pub mod server;
 mod target;

@@ -75,7 +75,11 @@ impl Front {
         let place = reserve().await.map_err(|_| stopping())?;
         let exchange = Exchange(self.next.fetch_add(1, Ordering::Relaxed));
         let sheet = Arc::new(Sheet::default());
-        place.send(Message::Begin { exchange, input: input(exchange), sheet: Arc::clone(&sheet) });
+        let input = input(exchange);
+        if let (NodeInput::Generate { .. }, Some(requests)) = (&input, &self.options.requests) {
+            requests.fetch_add(1, Ordering::Relaxed);
+        }
+        place.send(Message::Begin { exchange, input, sheet: Arc::clone(&sheet) });
         Ok(Open::new(exchange, sheet, gone))
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -70,7 +71,7 @@ impl RequestLog {
         RequestLog(Arc::new(write))
     }
 
-    pub(super) fn line(&self, line: String) {
+    pub(in crate::live::server) fn line(&self, line: String) {
         (self.0)(line);
     }
 }
@@ -109,6 +110,8 @@ pub struct WorkerServerOptions {
     pub grace: Duration,
     /// Log of requests.
     pub log: Option<RequestLog>,
+    /// Counts generate requests as they arrive; of several workers, when they share it.
+    pub requests: Option<Arc<AtomicU64>>,
 }
 
 impl WorkerServerOptions {
@@ -127,6 +130,7 @@ impl WorkerServerOptions {
             body_limit: BODY_LIMIT,
             grace: GRACE,
             log: None,
+            requests: None,
         }
     }
 }
