@@ -416,9 +416,10 @@ fn retries_choose_and_meet_anew() {
         });
         let bench = bench.await;
         let call = bench.post(json!({}));
-        let mut rooms = Vec::new();
+        let (mut rooms, mut held) = (Vec::new(), Vec::new());
         for _ in 0..5 {
-            let (_to_p, mut to_d) = (p.next().await, d.next().await);
+            let mut to_d = d.next().await;
+            held.push(p.next().await);
             rooms.push(to_d.body["bootstrap_room"].as_u64().unwrap());
             to_d.answer(503, "busy").await;
         }

@@ -143,8 +143,8 @@ fn a_full_decode_worker_makes_the_kv_wait_on_prefill() {
     let big = GenerateAsk { session: Some("s".into()), ..ask(tokens(0, 40_000), 2000) };
     let (_, first) = net.send_both(P, D, 1, big);
     net.run_for(5.0);
-    let (_, second) = net.send_both(P, D, 2, ask(tokens(1, 42_000), 5));
-    net.run_for(6.0);
+    let (_, second) = net.send_both(P, D, 2, ask(tokens(1, 42_500), 5));
+    net.run_for(4.0);
     assert_eq!(net.nodes[D].load().num_prealloc, 1);
     assert_eq!(net.nodes[P].counters().queues.sending, 1);
     net.run_for(60.0);
