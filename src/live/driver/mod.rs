@@ -125,6 +125,8 @@ struct Work<'t> {
     target: Target,
     options: DriveOptions,
     notices: Option<Notices>,
+}
+
 fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
     let Work { trace, setup, ideal_hits, target, options, notices } = work;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(LiveError::Start)?;
