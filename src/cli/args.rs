@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::cli::cluster::ClusterCommand;
 use crate::cli::completions::CompletionsArgs;
+use crate::cli::doctor::DoctorArgs;
 use crate::cli::preflight::PreflightArgs;
 use crate::cli::replay::ReplayArgs;
 use crate::cli::report::ReportArgs;
@@ -45,10 +46,12 @@ pub struct Args {
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Replay a trace on an emulated cluster in virtual time, and print the summary.
+    /// Replay a trace on an emulated cluster in virtual time, or on a real one, and print the summary.
     Replay(Box<ReplayArgs>),
     /// Say what a run would meet: slots, capacity, distortion by the time scale, conflicts. Sends nothing.
     Preflight(Box<PreflightArgs>),
+    /// Say what the scenario's real target is and can do, and what will be off: asks it, generates a token or two.
+    Doctor(Box<DoctorArgs>),
     /// Tables of a run, also of one that was interrupted, killed or is under way.
     Report(ReportArgs),
     /// Look at, check, make, convert and cut traces.

@@ -7,11 +7,13 @@ mod args;
 mod band;
 mod cluster;
 mod completions;
+mod doctor;
 mod drive;
 mod exit;
 mod folder;
 mod inputs;
 mod ledger;
+mod live;
 mod man;
 mod messages;
 mod output;
@@ -67,6 +69,7 @@ fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
     match command {
         Command::Replay(args) => replay::run(&args, terminal),
         Command::Preflight(args) => preflight::run(&args, terminal),
+        Command::Doctor(args) => doctor::run(&args, terminal),
         Command::Report(args) => report::run(&args, terminal),
         Command::Trace(command) => trace::run(&command, terminal),
         Command::Scenario(command) => scenario::run(&command),
