@@ -45,6 +45,9 @@ const TOLD: usize = 16_384;
 /// Messages from sockets that may wait.
 const HEARD: usize = 4096;
 
+/// Wall time for what is made between the start of the driver's thread and that of the run: client, replayer.
+const PREPARE: Duration = Duration::from_millis(20);
+
 /// What a driver is told beside machines and target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DriveOptions {
@@ -85,7 +88,7 @@ pub fn drive(
     observer: &mut dyn Observer,
 ) -> Result<RunEnd, LiveError> {
     let ideal_hits = ideal_hits(trace);
-    let clock = Clock::start(options.speed);
+    let clock = Clock::start_in(PREPARE, options.speed);
     let (told, tells) = sync_channel(TOLD);
     let (halt, halted) = oneshot::channel();
     thread::scope(|scope| {
