@@ -5,6 +5,7 @@
 
 mod args;
 mod band;
+mod cluster;
 mod completions;
 mod doctor;
 mod drive;
@@ -23,6 +24,7 @@ mod recorder;
 mod replay;
 mod replicas;
 mod report;
+mod router;
 mod scenario;
 mod signals;
 mod stages;
@@ -71,7 +73,9 @@ fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Report(args) => report::run(&args, terminal),
         Command::Trace(command) => trace::run(&command, terminal),
         Command::Scenario(command) => scenario::run(&command),
+        Command::Cluster(command) => cluster::run(&command, terminal),
         Command::Worker(args) => worker::run(&args, terminal),
+        Command::Router(args) => router::run(&args, terminal),
         Command::Completions(args) => completions::run(&args),
         Command::Man => man::run(),
     }
