@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use crate::cli::exit::Failure;
 use crate::cli::terminal::Terminal;
 use crate::live::driver::{DriveOptions, LiveError, Shortage};
-use crate::live::{self, Resolved, SecretError, Target};
+use crate::live::{self, Embedded, Resolved, SecretError, Target};
 use crate::record::TargetFacts;
 use crate::replay::{Observer, RunEnd};
 use crate::scenario::{Overlay, Scenario, Setup};
@@ -88,26 +88,34 @@ pub struct Ready {
     pub facts: TargetFacts,
     /// What should be known beforehand, a sentence each.
     pub hints: Vec<String>,
+    cluster: Option<Embedded>,
 }
 
 impl Ready {
     /// Makes the target of a scenario ready: starts the embedded cluster, or looks at the servers.
-    pub fn make(scenario: &Scenario, trace: &Trace, _setup: &Setup) -> Result<Ready, Failure> {
+    pub fn make(scenario: &Scenario, trace: &Trace, setup: &Setup) -> Result<Ready, Failure> {
         let found = live::read_secrets(&scenario.live)?;
-        let Resolved { target, facts } = live::resolve(scenario, None, found.secrets, trace.sessions.len())
-            .map_err(Failure::input)?;
+        let start = || Embedded::start(scenario, setup, trace.meta.block_size);
+        let cluster = scenario.live.is_embedded().then(start).transpose().map_err(Failure::broke)?;
+        let addresses = cluster.as_ref().map(Embedded::addresses);
+        let Resolved { target, facts } =
+            live::resolve(scenario, addresses, found.secrets, trace.sessions.len()).map_err(Failure::input)?;
         let options = DriveOptions {
             speed: scenario.live.emulation_speed,
             drain: Duration::from_secs_f64(scenario.live.drain_s),
             health_poll: health_poll(scenario),
             descriptors: live::descriptors(&target, scenario.live.target)?,
         };
-        Ok(Ready { target, options, facts, hints: found.hints })
+        Ok(Ready { target, options, facts, hints: found.hints, cluster })
     }
 
-    /// Replays in real time.
-    pub fn drive(self, trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, LiveError> {
-        live::driver::drive(trace, setup, self.target, self.options, observer)
+    /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.
+    pub fn drive(self, trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, Failure> {
+        let Ready { target, options, mut cluster, .. } = self;
+        let notices = cluster.as_mut().and_then(Embedded::notices);
+        let ended = live::driver::drive(trace, setup, target, options, notices, observer).map_err(stopped)?;
+        cluster.map(Embedded::stop).transpose().map_err(Failure::broke)?;
+        Ok(ended)
     }
 
     /// Says what the run is sent to, and what should be known.
@@ -133,32 +141,43 @@ fn unlimited(scenario: &Scenario) -> Option<String> {
     let replay = &scenario.replay;
     let endless = replay.stall_timeout_s == 0.0 && replay.request_timeout_s == 0.0;
     endless.then(|| {
-        "replay.stall_timeout_s and replay.request_timeout_s are 0: a stream that goes quiet is waited for for ever".into()
+        "replay.stall_timeout_s and replay.request_timeout_s are 0: a stream that goes quiet is waited for for ever"
+            .into()
     })
 }
 
-/// A target in a line: `sglang, 1 P 2 D behind smg 1.13.0, legs joined by the router, clock ×1`.
+/// A target in a line: `sglang, 1 P 2 D behind smg 1.13.0`.
 pub fn described(facts: &TargetFacts) -> String {
-    let role = |letter: char| facts.workers.iter().filter(|worker| worker.worker.starts_with(letter)).count() as u64;
-    let counts = [('P', role('P')), ('D', role('D')), ('W', role('W'))].into_iter().filter(|(_, count)| *count > 0);
+    let role = |letter: char| facts.workers.iter().filter(|worker| worker.worker.starts_with(letter)).count();
+    let counts = ['P', 'D', 'W'].map(|letter| (letter, role(letter))).into_iter().filter(|(_, count)| *count > 0);
     let workers = counts.map(|(letter, count)| format!("{count} {letter}")).collect::<Vec<_>>().join(" ");
-    let router = facts.router.as_ref().map(|router| format!(" behind {} {}", router.kind, router.version));
-    let joined = facts.legs.as_deref().filter(|legs| *legs == "direct").map(|_| ", legs joined by the client");
-    let version = facts.workers.first().filter(|worker| !worker.engine.is_empty() && facts.kind != "embedded");
-    let version = version.map(|worker| format!(" ({} {})", worker.engine, worker.version));
-    let speed = facts.emulation_speed;
-    let clock = if speed == 1.0 { String::new() } else { format!(", clock {speed} times real time") };
-    let parts = [version, router, joined.map(str::to_owned)].into_iter().flatten().collect::<String>();
-    format!("{}, {workers}{}{clock}", facts.kind, parts.trim_end())
+    let engines = facts.workers.iter().filter(|worker| !worker.engine.is_empty());
+    let mut engines: Vec<String> = engines.map(|worker| format!("{} {}", worker.engine, worker.version)).collect();
+    engines.sort();
+    engines.dedup();
+    let engines = engines.iter().map(|engine| engine.trim_end()).collect::<Vec<_>>().join(", ");
+    let engines = if engines.is_empty() { String::new() } else { format!(" ({engines})") };
+    format!("{}, {workers}{engines}{}", facts.kind, way(facts))
 }
 
 /// The driver label of a run: what its records mean depends on it.
 pub fn driver_label(facts: &TargetFacts) -> String {
-    format!("real time on {}", described(facts))
+    let speed = facts.emulation_speed;
+    let clock = if speed == 1.0 { String::new() } else { format!(" × {speed}") };
+    format!("real time{clock}, {}{}", facts.kind, way(facts))
+}
+
+/// How requests get to two legs: ` behind smg 1.13.0`, or nothing.
+fn way(facts: &TargetFacts) -> String {
+    match (&facts.router, facts.legs.as_deref()) {
+        (Some(router), _) => format!(" behind {} {}", router.kind, router.version).trim_end().to_owned(),
+        (None, Some("direct")) => ", legs joined by the client".into(),
+        (None, _) => String::new(),
+    }
 }
 
 /// A live run that could not go to its end.
-pub fn stopped(error: LiveError) -> Failure {
+fn stopped(error: LiveError) -> Failure {
     match error {
         LiveError::Observer(error) => crate::cli::drive::broken(error),
         LiveError::Client(error) => Failure::input(error),

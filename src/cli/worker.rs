@@ -54,7 +54,7 @@ pub struct WorkerArgs {
     #[arg(long, value_name = "TOKENS", default_value = "64", help_heading = "Scenario", value_parser = clap::value_parser!(u32).range(1..))]
     block_size: u32,
     /// How many times faster than real time the worker goes. Default: the scenario's `live.emulation_speed`.
-    #[arg(long, value_name = "S", help_heading = "Scenario")]
+    #[arg(long, value_name = "S", allow_hyphen_values = true, help_heading = "Scenario")]
     emulation_speed: Option<f64>,
     /// Address to listen on.
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1", help_heading = "Server")]
@@ -81,7 +81,7 @@ pub struct WorkerArgs {
     #[arg(long, help_heading = "Server")]
     no_streaming_session: bool,
     /// Emulated time until the model is loaded, seconds; 503 until then.
-    #[arg(long, value_name = "SECONDS", default_value = "0", help_heading = "Server")]
+    #[arg(long, value_name = "SECONDS", default_value = "0", allow_hyphen_values = true, help_heading = "Server")]
     loading_s: f64,
     /// Environment variable with the key that requests must bring as `Authorization: Bearer …`.
     #[arg(long, value_name = "NAME", help_heading = "Server")]
@@ -143,7 +143,8 @@ fn tell(
     stdout::print(&format!("{} {url}{bootstrap}", config.id))
 }
 
-fn role_name(role: Role) -> &'static str {
+/// A role as it is written.
+pub fn role_name(role: Role) -> &'static str {
     match role {
         Role::Prefill => "prefill",
         Role::Decode => "decode",
@@ -151,13 +152,15 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-fn incarnation_now() -> u32 {
+/// Process identity of a process that is not told one: it grows with the time of the start.
+pub fn incarnation_now() -> u32 {
     let tenths = Timestamp::now().as_millisecond() / 100 - INCARNATIONS_FROM * 10;
     // Beyond 2038 and before 2025 all processes look alike.
     u32::try_from(tenths).unwrap_or(0)
 }
 
-fn bind(host: &str, port: u16) -> Result<TcpListener, Failure> {
+/// Listens, or says why not.
+pub fn bind(host: &str, port: u16) -> Result<TcpListener, Failure> {
     TcpListener::bind((host.trim_matches(['[', ']']), port)).map_err(|error| {
         let failure = Failure::broke(format!("cannot listen on {host}:{port}: {error}"));
         match error.kind() {

@@ -8,8 +8,9 @@
 pub mod api;
 pub mod client;
 pub mod clock;
-pub mod driver;
 pub mod cluster;
+pub mod driver;
+mod embedded;
 mod heard;
 pub mod probe;
 mod resolve;
@@ -17,6 +18,7 @@ mod secrets;
 pub mod server;
 mod target;
 
+pub use embedded::{Embedded, Notices};
 pub use heard::Heard;
 pub use resolve::{ResolveError, Resolved, descriptors, resolve};
 pub use secrets::{FoundSecrets, SecretError, read_secrets};

@@ -92,7 +92,7 @@ pub fn resolve(
     secrets: Secrets,
     sessions: usize,
 ) -> Result<Resolved, ResolveError> {
-    let mut target = described(scenario, embedded, secrets, sessions);
+    let mut target = describe(scenario, embedded, secrets, sessions);
     if embedded.is_some() {
         target.emulated = true;
         target.router_kind = RouterKind::Pdreplay;
@@ -140,7 +140,12 @@ pub fn descriptors(target: &Target, kind: TargetKind) -> Result<Descriptors, Sho
 }
 
 /// The target as the scenario describes it, before anybody looked.
-fn described(scenario: &Scenario, embedded: Option<&Addresses>, secrets: Secrets, sessions: usize) -> Target {
+pub(in crate::live) fn describe(
+    scenario: &Scenario,
+    embedded: Option<&Addresses>,
+    secrets: Secrets,
+    sessions: usize,
+) -> Target {
     let (live, replay) = (&scenario.live, &scenario.replay);
     let mut resolved = scenario.clone();
     resolve_router(&mut resolved);

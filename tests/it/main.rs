@@ -26,3 +26,4 @@ mod tidy;
 mod tools;
 mod trace_cases;
 mod trace_sample;
+mod worker;

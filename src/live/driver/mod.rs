@@ -26,13 +26,13 @@ use thiserror::Error;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::live::Target;
 use crate::live::client::{Client, ClientError};
 use crate::live::clock::Clock;
 use crate::live::driver::harness::Sampler;
 use crate::live::driver::relay::{Halt, Told, relay};
 use crate::live::driver::turn::Turning;
 use crate::live::probe::route_map;
+use crate::live::{Heard, Notices, Target};
 use crate::replay::{Observer, Replayer, RunEnd};
 use crate::scenario::Setup;
 use crate::trace::{Trace, ideal_hits};
@@ -44,6 +44,9 @@ pub use descriptors::{Descriptors, Shortage};
 const TOLD: usize = 16_384;
 /// Messages from sockets that may wait.
 const HEARD: usize = 4096;
+
+/// Wall time for what is made between the start of the driver's thread and that of the run: client, replayer.
+const PREPARE: Duration = Duration::from_millis(20);
 
 /// What a driver is told beside machines and target.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,7 +75,7 @@ pub enum LiveError {
     Start(io::Error),
 }
 
-/// Replays `trace` against `target` in real time. The observer is called from this thread.
+/// Replays `trace` against `target` in real time; `notices` go to the ledger. The observer is called from this thread.
 ///
 /// # Errors
 /// When the observer fails, or the driver cannot start; a target that misbehaves is a record.
@@ -81,13 +84,16 @@ pub fn drive(
     setup: Setup,
     target: Target,
     options: DriveOptions,
+    notices: Option<Notices>,
     observer: &mut dyn Observer,
 ) -> Result<RunEnd, LiveError> {
-    let clock = Clock::start(options.speed);
+    let ideal_hits = ideal_hits(trace);
+    let clock = Clock::start_in(PREPARE, options.speed);
     let (told, tells) = sync_channel(TOLD);
     let (halt, halted) = oneshot::channel();
     thread::scope(|scope| {
-        let run = move || run(trace, setup, target, options, Ends { clock, told, halted });
+        let work = Work { trace, setup, ideal_hits: &ideal_hits, target, options, notices };
+        let run = move || run(work, Ends { clock, told, halted });
         let driver = thread::Builder::new().name("driver".into()).spawn_scoped(scope, run).map_err(LiveError::Start)?;
         let observed = relay(tells, clock, halt, observer);
         let ended = driver.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -114,7 +120,18 @@ fn find_routes(client: &Client<'_>, target: &Arc<Target>) {
     }));
 }
 
-fn run(trace: &Trace, setup: Setup, target: Target, options: DriveOptions, ends: Ends) -> Result<RunEnd, LiveError> {
+/// What a run is made of.
+struct Work<'t> {
+    trace: &'t Trace,
+    setup: Setup,
+    ideal_hits: &'t [u32],
+    target: Target,
+    options: DriveOptions,
+    notices: Option<Notices>,
+}
+
+fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
+    let Work { trace, setup, ideal_hits, target, options, notices } = work;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(LiveError::Start)?;
     let ended = runtime.block_on(async {
         let target = Arc::new(target);
@@ -126,8 +143,8 @@ fn run(trace: &Trace, setup: Setup, target: Target, options: DriveOptions, ends:
             let workers = target.addresses.workers().map(|(worker, _)| worker).collect();
             health::watch(&client.looker(), workers, every, &heard);
         }
-        let ideal_hits = ideal_hits(trace);
-        let replayer = Replayer::new(trace, setup.replayer, &ideal_hits);
+        notices.map(|notices| tokio::spawn(pass_on(notices, heard)));
+        let replayer = Replayer::new(trace, setup.replayer, ideal_hits);
         let turning = Turning::new(replayer, client, ends, hears, options.drain);
         let ended = turning.run().await.map_err(LiveError::Start)?;
         Ok::<_, LiveError>(end::settle(ended, &target, &options, sampler).await)
@@ -135,4 +152,12 @@ fn run(trace: &Trace, setup: Setup, target: Target, options: DriveOptions, ends:
     // Tasks that still wait for a socket have nothing more to say.
     runtime.shutdown_background();
     Ok(ended)
+}
+
+async fn pass_on(mut notices: Notices, heard: mpsc::Sender<Heard>) {
+    while let Some(notice) = notices.recv().await {
+        if heard.send(notice).await.is_err() {
+            return;
+        }
+    }
 }

@@ -86,6 +86,7 @@ impl<'t, W: Wire> Turning<'t, W> {
     /// Runs until every request has its record. Error: no timer.
     pub async fn run(mut self) -> io::Result<Self> {
         let alarm = Alarm::new()?;
+        alarm.sleep(self.clock.until_start()).await?;
         self.carry();
         while !self.replayer.is_done() {
             let woke = self.wait(&alarm).await?;

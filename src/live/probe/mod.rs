@@ -4,6 +4,7 @@
 //! values, `checks` says what follows for a scenario. All but `look` are pure. Decides nothing about a run.
 
 pub mod checks;
+mod examine;
 mod facts;
 mod look;
 mod question;
@@ -11,6 +12,7 @@ mod reply;
 mod route_map;
 
 pub use checks::{Check, Facts, Routes, Verdict, checks};
+pub use examine::examine;
 pub use facts::{Engine, Health, RouterFacts, WorkerFacts};
 pub use look::{glance, has_indices, look, route_map};
 pub use question::{Answers, Question};

@@ -142,7 +142,8 @@ fn an_abort_ends_what_its_id_names() {
 fn a_flush_waits_as_long_as_it_is_told() {
     run(async {
         let server = start("W0").await;
-        let whole = || server.post("/generate", &ask(&prompt(0, 64), 1, false));
+        let body = ask(&prompt(0, 64), 1, false);
+        let whole = || server.post("/generate", &body);
         whole().await.ok();
         assert_eq!(whole().await.ok().json()["meta_info"]["cached_tokens"], 48);
         let mut call = server.begin_post("/generate", &ask(&prompt(500, 30), 60, true)).await;

@@ -142,7 +142,7 @@ fn every_bad_body_is_refused_in_json_and_hurts_nobody() {
         let bodies = [
             (sampling("max_tokenz", json!(3)), "unexpected keyword argument 'max_tokenz'"),
             (sampling("n", json!(2)), "one answer a request"),
-            (sampling("max_new_tokens", json!(0)), "at least one token"),
+            (sampling("max_new_tokens", json!(0)), "must be at least 1"),
             (json!({ "stream": true }), "Either text, input_ids or input_embeds should be provided."),
             (json!({ "text": "a", "input_ids": [1] }), "Either text"),
             (json!({ "input_ids": [] }), "input_ids cannot be empty."),
