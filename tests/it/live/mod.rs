@@ -2,4 +2,6 @@
 
 pub mod support;
 
+mod faults;
+mod smg;
 mod wire;
