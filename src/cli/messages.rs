@@ -20,8 +20,8 @@ const WAITING_LIMIT: usize = 8;
 /// Longest wait for the last lines to reach a reader that has stopped reading.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The stderr of the program.
-#[derive(Debug)]
+/// The stderr of the program. Clones write through the same thread.
+#[derive(Debug, Clone)]
 pub struct Messages {
     lines: Sender<Job>,
     waiting: Arc<AtomicUsize>,

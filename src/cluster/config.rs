@@ -32,8 +32,11 @@ pub struct RouterConfig {
     /// Policy for the prefill leg.
     pub prefill_policy: RouterPolicy,
     /// Policy for the decode leg; `auto` follows the replayer's policy (default → round_robin, sticky → manual,
-    /// kv-aware → consistent_hashing).
+    /// kv-aware → consistent_hashing). Colocated workers behind a router are chosen by it too.
     pub decode_policy: RouterPolicy,
+    /// `x-smg-target-worker` counts all workers of the leg. False: those that are alive now, as `smg` and `sglang-router`
+    /// do, so that an index names another worker once one before it has died.
+    pub stable_indices: bool,
 }
 
 /// Policy of one leg of the PD router.
@@ -48,6 +51,8 @@ pub enum RouterPolicy {
     Manual,
     /// Target header, else hash of the routing key on a ring, else the counter.
     ConsistentHashing,
+    /// The worker that was sent the longest prefix of the prompt before, unless loads differ too much.
+    CacheAware,
 }
 
 /// A KV link: one egress per P and one ingress per D, shared evenly by concurrent transfers.
@@ -136,6 +141,23 @@ pub enum FaultKind {
     RouterRestart,
 }
 
+impl RouterPolicy {
+    /// Every policy a running router can have.
+    pub const CHOICES: [RouterPolicy; 4] =
+        [RouterPolicy::RoundRobin, RouterPolicy::Manual, RouterPolicy::ConsistentHashing, RouterPolicy::CacheAware];
+
+    /// As in scenarios.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RouterPolicy::Auto => "auto",
+            RouterPolicy::RoundRobin => "round_robin",
+            RouterPolicy::Manual => "manual",
+            RouterPolicy::ConsistentHashing => "consistent_hashing",
+            RouterPolicy::CacheAware => "cache_aware",
+        }
+    }
+}
+
 impl Default for ClusterConfig {
     fn default() -> Self {
         ClusterConfig {
@@ -153,7 +175,11 @@ impl Default for ClusterConfig {
 
 impl Default for RouterConfig {
     fn default() -> Self {
-        RouterConfig { prefill_policy: RouterPolicy::RoundRobin, decode_policy: RouterPolicy::Auto }
+        RouterConfig {
+            prefill_policy: RouterPolicy::RoundRobin,
+            decode_policy: RouterPolicy::Auto,
+            stable_indices: true,
+        }
     }
 }
 

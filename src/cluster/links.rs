@@ -30,12 +30,14 @@ struct Port {
     bytes_per_ns: f64,
     factor: f64,
     flows: u32,
+    // What the port's owner says of its flows, for who does not see all of them.
+    told: u32,
 }
 
 impl Links {
     /// Idle links of so many workers, `gbytes_per_s` (10⁹ bytes) each way.
     pub fn new(prefill: usize, decode: usize, gbytes_per_s: f64) -> Links {
-        let port = Port { bytes_per_ns: gbytes_per_s, factor: 1.0, flows: 0 };
+        let port = Port { bytes_per_ns: gbytes_per_s, factor: 1.0, flows: 0, told: 0 };
         Links {
             flows: Vec::new(),
             egress: vec![port.clone(); prefill],
@@ -82,6 +84,13 @@ impl Links {
         self.share();
     }
 
+    /// Decode worker `to` says that `flows` transfers share its ingress, seen and unseen ones.
+    pub fn tell_ingress(&mut self, now: Time, to: usize, flows: u32) {
+        self.advance(now);
+        self.ingress[to].told = flows;
+        self.share();
+    }
+
     /// Transfers that have ended by now, in order of their start.
     pub fn ended(&mut self, now: Time) -> Vec<RequestIx> {
         self.advance(now);
@@ -122,7 +131,7 @@ impl Links {
     }
 
     fn share(&mut self) {
-        let share = |port: &Port| port.bytes_per_ns / port.factor / f64::from(port.flows.max(1));
+        let share = |port: &Port| port.bytes_per_ns / port.factor / f64::from(port.flows.max(port.told).max(1));
         for flow in &mut self.flows {
             flow.bytes_per_ns = share(&self.egress[flow.from]).min(share(&self.ingress[flow.to])) / flow.factor;
         }
@@ -150,6 +159,16 @@ mod tests {
         assert_eq!(links.next_end(), Some(Time(2_000_000_000)));
         links.cancel(Time(1_600_000_000), RequestIx(1));
         assert_eq!(links.next_end(), None);
+    }
+
+    #[test]
+    fn an_ingress_that_others_use_is_shared_with_them() {
+        let mut links = Links::new(1, 2, 2.5);
+        links.start(Time(0), RequestIx(0), (0, 1), 2_500_000_000, 1.0);
+        links.tell_ingress(Time(500_000_000), 1, 2);
+        assert_eq!(links.next_end(), Some(Time(1_500_000_000)), "this one and an unseen one");
+        links.tell_ingress(Time(1_000_000_000), 1, 0);
+        assert_eq!(links.next_end(), Some(Time(1_250_000_000)), "this one counts anyway");
     }
 
     #[test]

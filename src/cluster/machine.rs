@@ -5,10 +5,10 @@
 //! Invariants: every flight ends in exactly one answer unless the client aborts it; a flight that no worker answers is
 //! ended by its transfer time-out or by an outage.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::cluster::agenda::Agenda;
 use crate::cluster::faults::{Fault, Faults};
 use crate::cluster::flight::Flight;
 use crate::cluster::links::Links;
@@ -33,8 +33,7 @@ pub struct Cluster {
     pub(super) flights: BTreeMap<RequestIx, Flight>,
     pub(super) requests: u64,
     pub(super) pairs: BTreeMap<(usize, usize), TransferRecord>,
-    heap: BinaryHeap<Reverse<Scheduled>>,
-    created: u64,
+    agenda: Agenda<Message>,
     pub(super) events: VecDeque<Event>,
     pub(super) notices: VecDeque<Notice>,
 }
@@ -97,33 +96,6 @@ pub(super) enum Message {
     },
 }
 
-#[derive(Debug)]
-struct Scheduled {
-    at: Time,
-    order: u64,
-    message: Message,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
 impl Cluster {
     /// A cold cluster. `config.router` must be resolved (no `auto`).
     pub fn new(config: &ClusterConfig, engine: &EngineConfig, block_size: u32, faults: Vec<Fault>) -> Cluster {
@@ -145,8 +117,7 @@ impl Cluster {
             flights: BTreeMap::new(),
             requests: 0,
             pairs: BTreeMap::new(),
-            heap: BinaryHeap::new(),
-            created: 0,
+            agenda: Agenda::default(),
             events: VecDeque::new(),
             notices: VecDeque::new(),
         };
@@ -170,7 +141,9 @@ impl Cluster {
                     self.schedule(arrives, Message::Direct { site, generate });
                 }
             },
-            Action::OpenSession { call, worker, session } => self.call(arrives, worker, Input::Open { call, session }),
+            Action::OpenSession { call, worker, session } => {
+                self.call(arrives, worker, Input::Open { call, session, idle_timeout: None });
+            }
             Action::CloseSession { worker, session } => self.call(arrives, worker, Input::Close(session)),
             Action::Admit { call, worker, ask } => self.call(arrives, worker, Input::Admit { call, ask }),
             Action::Abort { request } => self.abandon(cx, request),
@@ -183,18 +156,14 @@ impl Cluster {
 
     /// Call at the time of [`Cluster::poll_timeout`].
     pub fn handle_timeout(&mut self, cx: Cx<'_>) {
-        while let Some(Reverse(next)) = self.heap.peek() {
-            if next.at > cx.now {
-                break;
-            }
-            let Some(Reverse(next)) = self.heap.pop() else { break };
-            self.deliver(cx, next.message);
+        while let Some(message) = self.agenda.due(cx.now) {
+            self.deliver(cx, message);
         }
     }
 
     /// When [`Cluster::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.heap.peek().map(|Reverse(next)| next.at)
+        self.agenda.next()
     }
 
     /// What reaches the client now.
@@ -251,6 +220,8 @@ impl Cluster {
         while let Some((at, output)) = self.sites[site].worker.as_mut().and_then(Worker::poll_output) {
             match output {
                 Output::Done(done) => self.leg_done(cx, at, site, *done),
+                // These workers do not stream.
+                Output::Tokens(_) => {}
                 Output::Reserved { request, tokens } => self.reserved(cx, request, tokens),
                 Output::Prefilled { request, cached_tokens, arrived, started } => {
                     self.prefilled(cx, request, cached_tokens, (arrived, started));
@@ -284,9 +255,7 @@ impl Cluster {
     }
 
     pub(super) fn schedule(&mut self, at: Time, message: Message) {
-        let order = self.created;
-        self.created += 1;
-        self.heap.push(Reverse(Scheduled { at, order, message }));
+        self.agenda.schedule(at, message);
     }
 
     pub(super) fn hop(&self) -> Dur {

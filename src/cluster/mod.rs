@@ -3,6 +3,8 @@
 //! Takes a client's [`crate::protocol::Action`]s, gives back [`crate::protocol::Event`]s. Knows nothing of traces,
 //! policies or the replayer; the PD router's choices are its own.
 
+mod affinity;
+mod agenda;
 mod config;
 mod faults;
 mod flight;
@@ -17,8 +19,10 @@ mod site;
 mod tests;
 mod transfer;
 
+pub use agenda::Agenda;
 pub use config::{ClusterConfig, FaultConfig, FaultKind, LinkConfig, RouterConfig, RouterPolicy};
 pub use faults::{Fault, Faults};
 pub use links::Links;
 pub use machine::{Cluster, Notice};
-pub use router::{Eligible, PdRouter};
+pub use report::{Process, worker_record};
+pub use router::{Eligible, PdRouter, RouteAsk, Wish, prefix_keys};

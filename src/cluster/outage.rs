@@ -3,6 +3,7 @@
 use crate::base::{Dur, WorkerId};
 use crate::cluster::FaultKind;
 use crate::cluster::machine::{Cluster, Message, Notice};
+use crate::cluster::report::Process;
 use crate::cluster::router::PdRouter;
 use crate::engine::{Cx, Worker};
 use crate::protocol::{Event, WorkerState};
@@ -89,10 +90,10 @@ impl Cluster {
 
     fn kill(&mut self, cx: Cx<'_>, site: usize, state: WorkerState) {
         let Some(worker) = self.sites[site].worker.take() else { return };
-        let (evicted, sessions) = (worker.evicted_tokens(), worker.sessions_peak());
+        let past = Process::of(&worker);
         let crash = worker.crash(cx.now);
         self.sites[site].wake = None;
-        self.sites[site].past.push((crash.stats, evicted, sessions));
+        self.sites[site].past.push(Process { stats: crash.stats, ..past });
         for done in crash.requests {
             self.leg_done(cx, cx.now, site, done);
         }

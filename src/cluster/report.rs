@@ -1,16 +1,24 @@
 //! What the cluster leaves at the end of a run: one record per worker and per P→D pair.
 
-use crate::base::Time;
+use crate::base::{Time, WorkerId};
 use crate::cluster::flight::role_label;
 use crate::cluster::machine::Cluster;
 use crate::cluster::site::Site;
-use crate::engine::WorkerStats;
+use crate::engine::{Worker, WorkerStats};
 use crate::record::{TransferRecord, WorkerRecord};
 
 impl Cluster {
     /// Every configured worker, up to `now`.
     pub fn workers(&self, now: Time) -> Vec<WorkerRecord> {
-        self.sites.iter().map(|site| worker_record(site, self.engine.kv_pool_tokens, now)).collect()
+        let record = |site: &Site| {
+            let processes = site.past.iter().cloned().chain(site.worker.iter().map(Process::of));
+            WorkerRecord {
+                transfer_errors: site.transfer_errors,
+                restarts: site.restarts,
+                ..worker_record(site.id, self.engine.kv_pool_tokens, processes, now)
+            }
+        };
+        self.sites.iter().map(record).collect()
     }
 
     /// Every pair that saw a transfer.
@@ -19,21 +27,41 @@ impl Cluster {
     }
 }
 
-fn worker_record(site: &Site, capacity_tokens: u64, now: Time) -> WorkerRecord {
-    let mut record = WorkerRecord {
-        worker: site.id.to_string(),
-        role: role_label(site.id.role).to_owned(),
-        capacity_tokens,
-        transfer_errors: site.transfer_errors,
-        restarts: site.restarts,
-        ..WorkerRecord::default()
-    };
-    let live =
-        site.worker.iter().map(|worker| (worker.stats().clone(), worker.evicted_tokens(), worker.sessions_peak()));
-    for (stats, evicted, sessions) in site.past.iter().cloned().chain(live) {
-        add(&mut record, &stats, now);
-        record.evicted_tokens += evicted;
-        record.sessions_peak = record.sessions_peak.max(sessions);
+/// What one process of a worker leaves.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its counters.
+    pub stats: WorkerStats,
+    /// Tokens it evicted from the prefix cache.
+    pub evicted_tokens: u64,
+    /// Most sessions it held at once.
+    pub sessions_peak: u64,
+}
+
+impl Process {
+    /// Of a worker that lives.
+    pub fn of(worker: &Worker) -> Process {
+        Process {
+            stats: worker.stats().clone(),
+            evicted_tokens: worker.evicted_tokens(),
+            sessions_peak: worker.sessions_peak(),
+        }
+    }
+}
+
+/// One worker up to `now`, over all its `processes`; restarts and transfer errors are the caller's to add.
+pub fn worker_record(
+    id: WorkerId,
+    capacity_tokens: u64,
+    processes: impl IntoIterator<Item = Process>,
+    now: Time,
+) -> WorkerRecord {
+    let (worker, role) = (id.to_string(), role_label(id.role).to_owned());
+    let mut record = WorkerRecord { worker, role, capacity_tokens, ..WorkerRecord::default() };
+    for process in processes {
+        add(&mut record, &process.stats, now);
+        record.evicted_tokens += process.evicted_tokens;
+        record.sessions_peak = record.sessions_peak.max(process.sessions_peak);
     }
     if now > Time::ZERO {
         record.busy_share /= now.ns() as f64;

@@ -4,6 +4,7 @@ use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
 use crate::cluster::FaultKind;
 use crate::cluster::flight::{Flight, Transfer};
 use crate::cluster::machine::{Cluster, Message};
+use crate::cluster::router::{RouteAsk, prefix_keys};
 use crate::engine::{Cx, Done, Input, Job};
 use crate::protocol::{Answer, CallError, ErrorClass, Event, Finish, Generate, Route, RoutingHeader};
 
@@ -20,7 +21,9 @@ impl Cluster {
             sites.map(|site| site.eligible.then_some(site.in_flight)).collect()
         };
         let (prefill, decode) = (eligible(Role::Prefill), eligible(Role::Decode));
-        let (p, d) = match self.router.select(header, &prefill, &decode) {
+        let prompt = if self.router.reads_prompts() { prefix_keys(cx.tree.ids(generate.prompt)) } else { Vec::new() };
+        let ask = RouteAsk { prompt: &prompt, ..header.into() };
+        let (p, d) = match self.router.select(ask, &prefill, &decode) {
             Ok((p, d)) => (p, self.config.prefill as usize + d),
             Err(message) => {
                 let flight = Flight::new(generate, None, None);

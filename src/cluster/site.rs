@@ -1,7 +1,8 @@
 //! A worker's address in the cluster, whoever runs there.
 
 use crate::base::{Time, WorkerId};
-use crate::engine::{EngineConfig, Worker, WorkerStats};
+use crate::cluster::report::Process;
+use crate::engine::{EngineConfig, Worker};
 
 /// A worker's address, whoever runs there.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub(super) struct Site {
     pub restarts: u32,
     pub transfer_errors: u64,
     /// Counters of the processes that died here.
-    pub past: Vec<(WorkerStats, u64, u64)>,
+    pub past: Vec<Process>,
     /// When the worker's next wake is scheduled.
     pub wake: Option<Time>,
 }

@@ -38,7 +38,7 @@ impl Bench {
             shipped_tokens: input_tokens,
             output_tokens,
         };
-        let cx = Cx { now: self.now, tree: &self.tree, session_ids: &[] };
+        let cx = Cx { now: self.now, tree: &self.tree, names: &() };
         self.cluster.handle_action(cx, Action::Generate(generate));
     }
 
@@ -46,7 +46,7 @@ impl Bench {
         let until = Time((until * 1e9) as u64);
         while let Some(at) = self.cluster.poll_timeout().filter(|at| *at <= until) {
             self.now = at;
-            self.cluster.handle_timeout(Cx { now: at, tree: &self.tree, session_ids: &[] });
+            self.cluster.handle_timeout(Cx { now: at, tree: &self.tree, names: &() });
             while let Some(event) = self.cluster.poll_event() {
                 self.events.push((at, event));
             }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time};
 use crate::engine::job::{Active, Done, Job};
-use crate::engine::worker::{Cx, DropReason, Input, Output, Worker};
+use crate::engine::message::{Cx, DropReason, Input, Output};
+use crate::engine::worker::Worker;
 use crate::protocol::{AdmitAnswer, AdmitAsk, AdmitKind, AdmitReason, CallError, CallId, ErrorClass, Finish};
 
 impl Worker {
@@ -22,11 +23,13 @@ impl Worker {
                 }
                 Input::KvSent(request) => {
                     if let Some(active) = self.sending.remove(&request) {
+                        let session = active.job.session;
                         self.free(cx, active);
+                        self.release_session(cx.now, session, None);
                     }
                 }
                 Input::Abort(request) => self.abort(cx, request),
-                Input::Open { call, session } => self.open(free_at, call, session),
+                Input::Open { call, session, idle_timeout } => self.open(free_at, call, session, idle_timeout),
                 Input::Close(session) => self.close(session),
                 Input::Admit { call, ask } => {
                     free_at = free_at + Dur::from_micros(self.config.admission_cost_us);
@@ -41,8 +44,7 @@ impl Worker {
 
     /// Drops idle sessions whose time-out has run.
     pub(super) fn expire_sessions(&mut self, now: Time) {
-        let Some(timeout) = self.session_timeout() else { return };
-        while let Some(session) = self.sessions.expired(now, timeout) {
+        while let Some(session) = self.sessions.expired(now) {
             self.drop_session(session);
             self.stats.session_timeouts += 1;
             self.emit(now, Output::SessionDropped { session, reason: DropReason::IdleTimeout });
@@ -145,15 +147,16 @@ impl Worker {
         let (wanted, limit) = if over_model { (prompt + answer, model) } else { (held, self.pool.largest()) };
         let fits = !over_model && held <= limit;
         if !fits {
-            let message = format!("Request {} exceeds the maximum number of tokens: {wanted} > {limit}", job.request.0);
+            let request = cx.request_id(job.request);
+            let message = format!("Request {request} exceeds the maximum number of tokens: {wanted} > {limit}");
             let finish = Finish::Error { class: ErrorClass::ContextLimit, message };
             self.emit(cx.now, Output::Done(Box::new(Done::refused(job, finish, 400))));
         }
         fits
     }
 
-    fn open(&mut self, at: Time, call: CallId, session: SessionIx) {
-        let result = if self.sessions.open(session, at) {
+    fn open(&mut self, at: Time, call: CallId, session: SessionIx, idle_timeout: Option<Dur>) {
+        let result = if self.sessions.open(session, at, idle_timeout.or(self.session_timeout())) {
             Ok(self.incarnation)
         } else {
             let message = "Failed to open the session. Check if a session with the same id is still open.";

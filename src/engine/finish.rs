@@ -2,7 +2,8 @@
 
 use crate::base::{Dur, Role, Time};
 use crate::engine::job::Active;
-use crate::engine::worker::{Cx, Output, Step, Worker};
+use crate::engine::message::{Cx, Output};
+use crate::engine::worker::{Step, Worker};
 use crate::protocol::{Finish, TokenRun};
 
 impl Worker {
@@ -46,6 +47,9 @@ impl Worker {
             assert!(grown, "{}: the iteration was cut to the room there was", self.id);
             self.running[at].reserved += more;
         }
+        for at in 0..self.running.len() {
+            self.tell(last, self.running[at].progress());
+        }
         if self.running.iter().any(|active| active.remaining() == 0) {
             let (ended, running) =
                 std::mem::take(&mut self.running).into_iter().partition(|active| active.remaining() == 0);
@@ -74,6 +78,7 @@ impl Worker {
         if self.id.role != Role::Prefill {
             active.take(TokenRun { first: now, step: Dur::ZERO, count: 1 }, now);
             self.stats.output_tokens += 1;
+            self.tell(now, active.progress());
         }
         if self.caches() && active.job.session.is_none() {
             let behind = active.context() - u64::from(active.job.prompt.depth) * u64::from(self.block_size);

@@ -1,6 +1,7 @@
 //! A request inside a worker: what was asked ([`Job`]), what it has become ([`Active`]), how it ended ([`Done`]).
 
 use crate::base::{RequestIx, SessionIx, Time};
+use crate::engine::message::Tokens;
 use crate::kv::BlockPath;
 use crate::protocol::{Finish, TokenRun};
 
@@ -59,7 +60,9 @@ pub struct Done {
     pub finish: Finish,
     /// HTTP status.
     pub http_status: u16,
-    /// Prompt tokens found here.
+    /// Tokens of the whole prompt; in a session, of the whole context before the answer.
+    pub prompt_tokens: u32,
+    /// Those of them found here.
     pub cached_tokens: u32,
     /// Answer tokens sent.
     pub output_tokens: u32,
@@ -127,6 +130,16 @@ impl Active {
         self.runs.push(run);
     }
 
+    /// How far it is, unless that is its end.
+    pub fn progress(&self) -> Option<Tokens> {
+        (self.remaining() > 0).then_some(Tokens {
+            request: self.job.request,
+            prompt_tokens: self.job.input_tokens,
+            cached_tokens: self.cached,
+            output_tokens: self.generated,
+        })
+    }
+
     /// The worker dies at `now`: a first token that was to leave after the control calls under way never left.
     pub fn lose_unsent(&mut self, now: Time) {
         if self.first_token.is_some_and(|first| first > now) {
@@ -141,6 +154,7 @@ impl Active {
             request: self.job.request,
             finish,
             http_status,
+            prompt_tokens: self.job.input_tokens,
             cached_tokens: self.cached,
             output_tokens: self.generated,
             arrived: self.job.arrived,

@@ -7,7 +7,8 @@
 
 use crate::base::{Dur, Role, Time};
 use crate::engine::job::{Active, Job};
-use crate::engine::worker::{Cx, DropReason, Output, Worker};
+use crate::engine::message::{Cx, DropReason, Output};
+use crate::engine::worker::Worker;
 use crate::protocol::{ErrorClass, Finish, TokenRun};
 
 impl Worker {
@@ -74,6 +75,7 @@ impl Worker {
             let Some(mut active) = self.ready.pop_front() else { break };
             active.take(TokenRun { first: at, step: Dur::ZERO, count: 1 }, at);
             self.stats.output_tokens += 1;
+            self.tell(at, active.progress());
             if active.remaining() == 0 {
                 self.finish(cx, at, active);
             } else {

@@ -5,7 +5,7 @@
 //! Invariant (asserted): capacity = free + cached + reserved, locked ≤ cached, nothing negative.
 
 use crate::engine::prefix::PrefixCache;
-use crate::kv::{BlockPath, BlockTree};
+use crate::kv::{BlockPath, BlockTree, Moved, NodeId};
 
 /// See the module. Counts are tokens.
 #[derive(Debug)]
@@ -107,6 +107,26 @@ impl KvPool {
         self.reserved += kept;
         self.check();
         kept
+    }
+
+    /// Cached tokens that no lock protects.
+    pub fn evictable(&self) -> u64 {
+        (self.cache.held() - self.cache.locked()) * self.block
+    }
+
+    /// Forgets everything cached that no lock protects; this is no eviction.
+    pub fn clear_cache(&mut self, tree: &BlockTree) {
+        self.cache.evict(tree, u64::MAX);
+    }
+
+    /// Nodes of the tree that the cache holds blocks of.
+    pub fn cached_nodes(&self) -> Vec<NodeId> {
+        self.cache.nodes()
+    }
+
+    /// The tree was compacted: the nodes it kept have moved.
+    pub fn follow(&mut self, moved: &Moved) {
+        self.cache.follow(moved);
     }
 
     fn make_room(&mut self, tree: &BlockTree, tokens: u64) {

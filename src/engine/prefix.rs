@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kv::{BlockPath, BlockTree, NodeId};
+use crate::kv::{BlockPath, BlockTree, Moved, NodeId};
 
 const ABSENT: u32 = u32::MAX;
 
@@ -176,6 +176,34 @@ impl PrefixCache {
         evicted
     }
 
+    /// Nodes that blocks are held of.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.live_slots().map(|slot| self.extents[slot].node).collect()
+    }
+
+    /// The tree was compacted: the nodes it kept, all that are held among them, have moved.
+    pub fn follow(&mut self, moved: &Moved) {
+        let slots: Vec<usize> = self.live_slots().collect();
+        self.slot_of.clear();
+        for slot in slots {
+            let node = moved.node(self.extents[slot].node);
+            self.extents[slot].node = node;
+            self.name_slot(node, slot as u32);
+        }
+        self.lru = std::mem::take(&mut self.lru).into_iter().map(|(used, node)| (used, moved.node(node))).collect();
+    }
+
+    fn live_slots(&self) -> impl Iterator<Item = usize> {
+        self.slot_of.iter().filter(|&&slot| slot != ABSENT).map(|&slot| slot as usize)
+    }
+
+    fn name_slot(&mut self, node: NodeId, slot: u32) {
+        if self.slot_of.len() <= node.ix() {
+            self.slot_of.resize(node.ix() + 1, ABSENT);
+        }
+        self.slot_of[node.ix()] = slot;
+    }
+
     fn slot(&self, node: NodeId) -> Option<usize> {
         self.slot_of.get(node.ix()).filter(|&&slot| slot != ABSENT).map(|&slot| slot as usize)
     }
@@ -229,10 +257,7 @@ impl PrefixCache {
             Some(free) => *free = extent,
             None => self.extents.push(extent),
         }
-        if self.slot_of.len() <= path.node.ix() {
-            self.slot_of.resize(path.node.ix() + 1, ABSENT);
-        }
-        self.slot_of[path.node.ix()] = slot;
+        self.name_slot(path.node, slot);
         slot as usize
     }
 

@@ -2,7 +2,8 @@
 
 use crate::base::{Role, Time};
 use crate::engine::cost::{Batch, PrefillPart};
-use crate::engine::worker::{Cx, Step, Worker};
+use crate::engine::message::Cx;
+use crate::engine::worker::{Step, Worker};
 
 impl Worker {
     /// At a boundary, or idle: reads the inbox, shares out memory, starts the next iteration if there is work.
@@ -84,6 +85,7 @@ impl Worker {
             return Some(Step::Mixed { started, ends: started + self.cost.mixed(&parts, batch).dur() });
         }
         let until_first_ends = self.running.iter().map(|active| active.remaining()).min()?;
+        let until_first_ends = if self.streams { 1 } else { until_first_ends };
         let steps = self.steps_with_room(until_first_ends);
         Some(Step::Decode { started, ends: started + self.cost.decode(batch, steps).dur(), batch, steps })
     }

@@ -28,7 +28,7 @@ impl Bench {
     }
 
     fn put(&mut self, input: Input) {
-        self.worker.handle_input(Cx { now: self.now, tree: &self.tree, session_ids: &[] }, input);
+        self.worker.handle_input(Cx { now: self.now, tree: &self.tree, names: &() }, input);
         self.drain();
     }
 
@@ -55,7 +55,7 @@ impl Bench {
         while let Some(at) = self.worker.poll_timeout().filter(|at| *at <= until) {
             assert!(at >= self.now, "a wake lies in the past");
             self.now = at;
-            self.worker.handle_timeout(Cx { now: self.now, tree: &self.tree, session_ids: &[] });
+            self.worker.handle_timeout(Cx { now: self.now, tree: &self.tree, names: &() });
             self.drain();
             steps += 1;
             assert!(steps < 100_000, "the worker spins");
@@ -87,6 +87,10 @@ impl Bench {
         });
         ends.collect()
     }
+}
+
+fn open(call: u64, session: u32) -> Input {
+    Input::Open { call: CallId(call), session: SessionIx(session), idle_timeout: None }
 }
 
 const FOREVER: Time = Time(u64::MAX / 4);
@@ -145,7 +149,7 @@ fn an_unknown_session_is_aborted_inside_a_200_with_one_token() {
 #[test]
 fn a_session_holds_its_kv_and_a_direct_turn_computes_only_the_append() {
     let mut bench = Bench::new(Role::Decode, &EngineConfig::default());
-    bench.put(Input::Open { call: CallId(0), session: SessionIx(0) });
+    bench.put(open(0, 0));
     let mut seed = bench.job(0, &[], 10_000, 50);
     seed.session = Some(SessionIx(0));
     bench.put(Input::Reserve(seed));
@@ -165,7 +169,7 @@ fn a_session_holds_its_kv_and_a_direct_turn_computes_only_the_append() {
 fn admission_trims_idle_sessions_least_recently_used_first() {
     let mut bench = Bench::new(Role::Decode, &small());
     for session in 0..3 {
-        bench.put(Input::Open { call: CallId(0), session: SessionIx(session) });
+        bench.put(open(0, session));
         let mut seed = bench.job(session, &[], 1000, 20);
         seed.session = Some(SessionIx(session));
         bench.put(Input::Reserve(seed));
@@ -201,7 +205,7 @@ fn what_can_never_fit_is_refused_and_what_cannot_grow_is_given_up() {
     let huge = bench.job(0, &[], 4090, 10);
     bench.put(Input::Reserve(huge));
     assert!(matches!(bench.done()[&0].finish, Finish::Error { class: ErrorClass::ContextLimit, .. }));
-    bench.put(Input::Open { call: CallId(0), session: SessionIx(0) });
+    bench.put(open(0, 0));
     let mut seed = bench.job(1, &[], 3000, 20);
     seed.session = Some(SessionIx(0));
     bench.put(Input::Reserve(seed));
@@ -215,14 +219,48 @@ fn what_can_never_fit_is_refused_and_what_cannot_grow_is_given_up() {
 }
 
 #[test]
+fn a_worker_that_streams_tells_of_every_token_when_it_leaves() {
+    let lone = |streams: bool| {
+        let mut bench = Bench::new(Role::Colocated, &EngineConfig::default());
+        if streams {
+            bench.worker.stream_tokens();
+        }
+        for request in 0..3 {
+            let job = bench.job(request, &ids(u64::from(request) * 100, 20), 1280, 100 + request);
+            bench.put(Input::Generate(job));
+        }
+        bench.run(FOREVER);
+        let told = bench.outputs.iter().filter_map(|(at, output)| match output {
+            Output::Tokens(tokens) if tokens.request == RequestIx(2) => Some((*at, *tokens)),
+            _ => None,
+        });
+        (told.collect::<Vec<_>>(), bench.done()[&2].clone())
+    };
+    let ((none, whole), (told, streamed)) = (lone(false), lone(true));
+    assert!(none.is_empty(), "nobody asked for it");
+    let counts: Vec<u32> = told.iter().map(|(_, tokens)| tokens.output_tokens).collect();
+    assert_eq!(counts, (1..102).collect::<Vec<_>>(), "the last token comes with the end");
+    assert_eq!((told[0].1.prompt_tokens, Some(told[0].0)), (1280, whole.first_token));
+    let apart = whole.last_token.unwrap().ns().abs_diff(streamed.last_token.unwrap().ns());
+    assert!(apart <= 110, "each iteration is rounded up to a nanosecond: {apart}");
+}
+
+#[test]
 fn an_idle_session_times_out() {
     let config = EngineConfig { session_idle_timeout_s: 30.0, ..EngineConfig::default() };
     let mut bench = Bench::new(Role::Decode, &config);
-    bench.put(Input::Open { call: CallId(0), session: SessionIx(0) });
+    bench.put(open(0, 0));
     bench.run(Time(29_999_999_999));
     assert_eq!(bench.worker.stats().session_timeouts, 0);
+    let own =
+        Input::Open { call: CallId(1), session: SessionIx(1), idle_timeout: crate::base::Dur::from_secs_f64(40.0) };
+    bench.put(own);
     bench.run(Time(30_000_000_000));
     assert_eq!(bench.worker.stats().session_timeouts, 1);
+    bench.run(Time(69_999_999_998));
+    assert_eq!(bench.worker.stats().session_timeouts, 1, "it has its own time-out");
+    bench.run(Time(70_000_000_000));
+    assert_eq!(bench.worker.stats().session_timeouts, 2);
 }
 
 #[test]
@@ -238,11 +276,11 @@ fn a_first_token_held_up_by_control_calls_dies_with_the_worker() {
     bench.run(millis(1));
     bench.put(Input::Admit { call: CallId(2), ask });
     bench.run(millis(2));
-    bench.put(Input::Open { call: CallId(3), session: SessionIx(9) });
+    bench.put(open(3, 9));
     let crash = bench.worker.crash(Time(2_500_000));
     let lost = &crash.requests[0];
     assert_eq!((lost.output_tokens, lost.first_token, lost.last_token, lost.runs.len()), (0, None, None, 0));
-    assert_eq!(crash.calls, vec![Input::Open { call: CallId(3), session: SessionIx(9) }], "nobody answers it");
+    assert_eq!(crash.calls, vec![open(3, 9)], "nobody answers it");
 }
 
 proptest! {
@@ -279,7 +317,7 @@ proptest! {
                     sent.push(request);
                     bench.put(if role == Role::Decode && !direct { Input::Reserve(job) } else { Input::Generate(job) });
                 }
-                6 => bench.put(Input::Open { call: CallId(u64::from(request)), session: SessionIx(session) }),
+                6 => bench.put(open(request.into(), session)),
                 7 => bench.put(Input::Close(SessionIx(session))),
                 8 => {
                     let kind = if input % 2 == 0 { AdmitKind::Append } else { AdmitKind::Seed };
@@ -321,6 +359,7 @@ proptest! {
                 }
                 Output::Prefilled { request, .. } if role == Role::Prefill => ended.push(request.0),
                 Output::Prefilled { .. }
+                | Output::Tokens(_)
                 | Output::Reserved { .. }
                 | Output::Opened { .. }
                 | Output::SessionDropped { .. }

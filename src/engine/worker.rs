@@ -9,143 +9,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
 use crate::engine::cost::{Batch, CostModel};
 use crate::engine::job::{Active, Done, Job};
+use crate::engine::message::{Cx, Input, Output};
 use crate::engine::pool::KvPool;
 use crate::engine::sessions::SessionStore;
 use crate::engine::stats::WorkerStats;
 use crate::engine::{EngineConfig, SessionTrim};
-use crate::kv::BlockTree;
-use crate::protocol::{AdmitAnswer, AdmitAsk, CallError, CallId, LoadReport};
-
-/// What a step of the machine may look at.
-#[derive(Clone, Copy)]
-pub struct Cx<'a> {
-    /// Now.
-    pub now: Time,
-    /// Blocks of the trace.
-    pub tree: &'a BlockTree,
-    /// Session ids as clients write them, for messages.
-    pub session_ids: &'a [&'a str],
-}
-
-impl Cx<'_> {
-    /// The id a client knows a session by.
-    pub(super) fn session_id(&self, session: SessionIx) -> String {
-        self.session_ids.get(session.ix()).map_or_else(|| session.0.to_string(), |id| (*id).to_owned())
-    }
-}
-
-/// What reaches a worker.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Input {
-    /// A request to prefill here: colocated, straight to a session, or the prefill leg.
-    Generate(Job),
-    /// The decode leg of a request: reserve room for KV that a prefill worker will send.
-    Reserve(Job),
-    /// Decode: the KV of a reserved request is there.
-    KvArrived(RequestIx),
-    /// Prefill: the KV of a prefilled request has left.
-    KvSent(RequestIx),
-    /// Drop a request wherever it is.
-    Abort(RequestIx),
-    /// `/open_session`.
-    Open {
-        /// Call number.
-        call: CallId,
-        /// Session.
-        session: SessionIx,
-    },
-    /// `/close_session`.
-    Close(SessionIx),
-    /// `/session_cache/admit_direct_append`.
-    Admit {
-        /// Call number.
-        call: CallId,
-        /// Question.
-        ask: AdmitAsk,
-    },
-}
-
-/// What leaves a worker, each at its own time.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Output {
-    /// A request ended here.
-    Done(Box<Done>),
-    /// Decode: room is reserved; this many prompt tokens are wanted.
-    Reserved {
-        /// Which.
-        request: RequestIx,
-        /// Prompt tokens the worker lacks.
-        tokens: u32,
-    },
-    /// Prefill: the KV is computed and held.
-    Prefilled {
-        /// Which.
-        request: RequestIx,
-        /// Prompt tokens found in the cache.
-        cached_tokens: u32,
-        /// Entered the queue.
-        arrived: Time,
-        /// Start of the prefill.
-        started: Time,
-    },
-    /// A stream went quiet: no token will follow.
-    Silent {
-        /// Which.
-        request: RequestIx,
-        /// First token, if there was one.
-        first_token_at: Option<Time>,
-        /// Last token, or now.
-        since: Time,
-        /// Tokens so far.
-        output_tokens: u32,
-    },
-    /// An idle session was dropped; its client is not told.
-    SessionDropped {
-        /// The session.
-        session: SessionIx,
-        /// Why.
-        reason: DropReason,
-    },
-    /// Answer to [`Input::Open`].
-    Opened {
-        /// Call number.
-        call: CallId,
-        /// Incarnation, or the refusal.
-        result: Result<u32, CallError>,
-    },
-    /// Answer to [`Input::Admit`].
-    Admission {
-        /// Call number.
-        call: CallId,
-        /// The answer.
-        answer: AdmitAnswer,
-    },
-}
-
-/// Why a worker dropped an idle session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DropReason {
-    /// An admission call made room.
-    Admission,
-    /// A reservation made room.
-    Pressure,
-    /// It was idle for too long.
-    IdleTimeout,
-}
-
-impl DropReason {
-    /// Stable label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DropReason::Admission => "admission",
-            DropReason::Pressure => "pressure",
-            DropReason::IdleTimeout => "idle-timeout",
-        }
-    }
-}
+use crate::protocol::LoadReport;
 
 /// Iterations under way.
 #[derive(Debug)]
@@ -191,6 +63,8 @@ pub struct Worker {
     pub(super) stats: WorkerStats,
     /// Slow-down from the next iteration on.
     pub(super) slow_factor: f64,
+    /// Tells of tokens as they leave.
+    pub(super) streams: bool,
 }
 
 /// What a worker that dies leaves behind.
@@ -229,6 +103,7 @@ impl Worker {
             outputs: VecDeque::new(),
             stats: WorkerStats::default(),
             slow_factor: 1.0,
+            streams: false,
         }
     }
 
@@ -258,7 +133,7 @@ impl Worker {
     pub fn poll_timeout(&self) -> Option<Time> {
         match &self.step {
             Some(step) => Some(step.ends()),
-            None => self.session_timeout().and_then(|timeout| self.sessions.next_expiry(timeout)),
+            None => self.sessions.next_expiry(),
         }
     }
 

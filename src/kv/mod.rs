@@ -6,4 +6,4 @@
 
 mod tree;
 
-pub use tree::{BlockPath, BlockTree, NodeId};
+pub use tree::{BlockPath, BlockTree, Moved, NodeId};

@@ -1,8 +1,9 @@
 //! Append-only tree of prefix-chained blocks.
 //!
 //! A node is a run of blocks (an extent), usually the whole context of one session; a branch starts a new node at
-//! the depth where it leaves its parent. Nodes are never split, so a node id stays valid for ever, and a prompt is a
-//! [`BlockPath`]: a node and a depth. Sessions that only append cost one node, however many turns they have.
+//! the depth where it leaves its parent. Nodes are never split, so a node id stays valid until somebody compacts the
+//! tree, and a prompt is a [`BlockPath`]: a node and a depth. Sessions that only append cost one node, however many
+//! turns they have.
 //! Invariant: node `n` covers depths `start(n)..end(n)`; its parent covers at least `0..start(n)` along the path.
 
 use std::collections::HashMap;
@@ -35,6 +36,24 @@ impl BlockPath {
     pub const EMPTY: BlockPath = BlockPath { node: NodeId::ROOT, depth: 0 };
 }
 
+/// Where the nodes are that [`BlockTree::compact`] kept. Their order has not changed.
+#[derive(Debug)]
+pub struct Moved {
+    to: Vec<Option<NodeId>>,
+}
+
+impl Moved {
+    /// The new id. Panics for a node that was not kept.
+    pub fn node(&self, old: NodeId) -> NodeId {
+        self.to[old.ix()].expect("a node in use was kept")
+    }
+
+    /// The same path. Panics for one that was not kept.
+    pub fn path(&self, old: BlockPath) -> BlockPath {
+        BlockPath { node: self.node(old.node), ..old }
+    }
+}
+
 #[derive(Debug)]
 struct Node {
     parent: NodeId,
@@ -47,6 +66,7 @@ struct Node {
 pub struct BlockTree {
     block_size: u32,
     nodes: Vec<Node>,
+    blocks: u64,
     // Looked up only, never iterated: its order does not matter.
     children: HashMap<(NodeId, u32, u64), NodeId>,
 }
@@ -56,7 +76,7 @@ impl BlockTree {
     pub fn new(block_size: u32) -> BlockTree {
         assert!(block_size > 0, "a block holds at least one token");
         let root = Node { parent: NodeId::ROOT, start: 0, ids: Vec::new() };
-        BlockTree { block_size, nodes: vec![root], children: HashMap::new() }
+        BlockTree { block_size, nodes: vec![root], blocks: 0, children: HashMap::new() }
     }
 
     /// Tokens in a block.
@@ -71,7 +91,7 @@ impl BlockTree {
 
     /// Number of distinct blocks.
     pub fn block_count(&self) -> u64 {
-        self.nodes.iter().map(|node| node.ids.len() as u64).sum()
+        self.blocks
     }
 
     /// Parent of a node; the root is its own.
@@ -141,6 +161,39 @@ impl BlockTree {
         parts.iter().rev().flat_map(|part| part.iter().copied()).collect()
     }
 
+    /// Forgets every node that lies on the way to none of `kept`, so that a tree whose prompts come and go stays bounded.
+    /// All other paths are void afterwards; those through kept nodes go on through [`Moved`].
+    pub fn compact(&mut self, kept: &[NodeId]) -> Moved {
+        let mut keep = vec![false; self.nodes.len()];
+        keep[NodeId::ROOT.ix()] = true;
+        for &node in kept {
+            let mut at = node;
+            while !std::mem::replace(&mut keep[at.ix()], true) {
+                at = self.parent(at);
+            }
+        }
+        let mut to = Vec::with_capacity(keep.len());
+        for (node, keep) in std::mem::take(&mut self.nodes).into_iter().zip(keep) {
+            to.push(keep.then_some(NodeId(self.nodes.len() as u32)));
+            if keep {
+                self.nodes.push(node);
+            } else {
+                self.blocks -= node.ids.len() as u64;
+            }
+        }
+        let moved = Moved { to };
+        self.children.clear();
+        for ix in 1..self.nodes.len() {
+            // An older node is in its place already, and a parent is older.
+            let node = &mut self.nodes[ix];
+            node.parent = moved.node(node.parent);
+            self.children.insert((node.parent, node.start, node.ids[0]), NodeId(ix as u32));
+        }
+        self.nodes.shrink_to_fit();
+        self.children.shrink_to_fit();
+        moved
+    }
+
     /// The path up to where its node leaves its parent.
     fn up(&self, path: BlockPath) -> BlockPath {
         let node = &self.nodes[path.node.ix()];
@@ -185,6 +238,7 @@ impl BlockTree {
             return BlockPath { node: child, depth: at.depth + 1 };
         }
         let rest = &ids[at.depth as usize..];
+        self.blocks += rest.len() as u64;
         let node = if within.is_empty() && at.node != NodeId::ROOT {
             self.nodes[at.node.ix()].ids.extend_from_slice(rest);
             at.node
@@ -218,6 +272,32 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_kept_stays_the_same_and_what_is_not_is_forgotten(
+            lists in prop::collection::vec((prop::collection::vec(0u64..3, 0..8), any::<bool>()), 1..20),
+        ) {
+            let mut tree = BlockTree::new(16);
+            let paths: Vec<_> = lists.iter().map(|(list, _)| tree.insert(list, BlockPath::EMPTY)).collect();
+            let kept: Vec<_> = lists.iter().zip(paths).filter(|((_, keep), _)| *keep).collect();
+            let moved = tree.compact(&kept.iter().map(|(_, path)| path.node).collect::<Vec<_>>());
+            let kept: Vec<_> = kept.into_iter().map(|((list, _), path)| (list, moved.path(path))).collect();
+            if kept.is_empty() {
+                prop_assert_eq!((tree.node_count(), tree.block_count()), (1, 0));
+            }
+            for (a, path_a) in &kept {
+                prop_assert_eq!(&&tree.ids(*path_a), a);
+                prop_assert_eq!(tree.insert(a, BlockPath::EMPTY), *path_a);
+            }
+            let again: Vec<_> = lists.iter().map(|(list, _)| tree.insert(list, BlockPath::EMPTY)).collect();
+            for ((a, _), path_a) in lists.iter().zip(&again) {
+                for ((b, _), path_b) in lists.iter().zip(&again) {
+                    prop_assert_eq!(tree.common_depth(*path_a, *path_b), common(a, b));
+                }
+            }
+            let blocks: usize = (1..tree.node_count()).map(|at| tree.node_ids(NodeId(at as u32)).len()).sum();
+            prop_assert_eq!(tree.block_count(), blocks as u64);
+        }
+
         #[test]
         fn paths_behave_like_the_lists_they_stand_for(
             lists in prop::collection::vec(prop::collection::vec(0u64..3, 0..8), 1..20),

@@ -29,8 +29,24 @@ impl Clock {
         Clock { start: Instant::now(), speed }
     }
 
-    /// Time of the run now.
+    /// How many times faster than the wall's.
+    pub fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    /// Starts after a while; until then it stands at 0.
     #[expect(clippy::disallowed_methods, reason = "the live driver's one look at the clock")]
+    pub fn start_in(wait: Duration, speed: f64) -> Clock {
+        Clock { start: Instant::now() + wait, speed }
+    }
+
+    /// Wall time until it starts; zero when it has.
+    #[expect(clippy::disallowed_methods, reason = "the live driver's one look at the clock")]
+    pub fn until_start(&self) -> Duration {
+        self.start.saturating_duration_since(Instant::now())
+    }
+
+    /// Time of the run now.
     pub fn now(&self) -> Time {
         let ns = self.start.elapsed().as_nanos();
         if self.speed == 1.0 { Time(ns as u64) } else { Time((ns as f64 * self.speed) as u64) }

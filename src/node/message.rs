@@ -106,7 +106,7 @@ pub enum NodeInput {
         tokens: u32,
         /// The D.
         decode: WorkerId,
-        /// Transfers that share D's ingress.
+        /// Transfers that move into D now; this one is not among them yet.
         ingress_flows: u32,
     },
     /// Prefill: a D's ingress is shared by so many transfers from now on.
@@ -116,6 +116,9 @@ pub enum NodeInput {
         /// Transfers.
         flows: u32,
     },
+    /// Decode: P has begun to send what [`NodeOutput::StartPull`] asked for. Without it the last word alone counts, and
+    /// other P do not learn that this worker's ingress is shared.
+    PullMoves(Exchange),
     /// Decode: the answer to [`NodeOutput::StartPull`].
     HandedOver {
         /// The exchange that waits for KV.
@@ -206,7 +209,7 @@ pub enum NodeOutput {
         bootstrap: Bootstrap,
         /// Prompt tokens to send.
         tokens: u32,
-        /// Transfers that share this worker's ingress, this one included.
+        /// Transfers that move into this worker now; this one is not among them yet.
         ingress_flows: u32,
     },
     /// Decode: close the connection of a pull.
@@ -218,6 +221,9 @@ pub enum NodeOutput {
         /// Transfers.
         flows: u32,
     },
+    /// Prefill: the KV of a pull has begun to move; D wants to know (the head of the answer may say so).
+    /// [`NodeOutput::Pulled`] or [`NodeOutput::Refused`] follows.
+    PullMoves(Exchange),
     /// Prefill: the KV of a pull has arrived at D.
     Pulled {
         /// Exchange of the pull.

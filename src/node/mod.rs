@@ -6,5 +6,9 @@
 //! Invariant: every exchange that was opened gets exactly one end, unless its client has gone.
 
 mod message;
+mod router;
+mod worker;
 
 pub use message::{Bootstrap, Exchange, GenerateAsk, HandedOver, NodeConfig, NodeInput, NodeOutput, Progress, Refusal};
+pub use router::{Chosen, Place, RetryRule, RouterNode, RouterNodeConfig, Routing, text_keys, token_keys};
+pub use worker::{NodeCounters, PULL_TIMEOUT, WorkerNode};

@@ -143,6 +143,28 @@ pub enum AdmitReason {
     SessionBusy,
 }
 
+impl AdmitReason {
+    /// Every reason.
+    pub const ALL: [AdmitReason; 5] = [
+        AdmitReason::Fits,
+        AdmitReason::FitsAfterTrim,
+        AdmitReason::NoCapacity,
+        AdmitReason::SessionNotFound,
+        AdmitReason::SessionBusy,
+    ];
+
+    /// Stable kebab-case label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AdmitReason::Fits => "fits",
+            AdmitReason::FitsAfterTrim => "fits-after-trim",
+            AdmitReason::NoCapacity => "no-capacity",
+            AdmitReason::SessionNotFound => "session-not-found",
+            AdmitReason::SessionBusy => "session-busy",
+        }
+    }
+}
+
 /// A control call that got no proper answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallError {

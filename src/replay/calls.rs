@@ -64,7 +64,7 @@ impl Replayer<'_> {
                     self.fleet.heard_capacity(index, answer.capacity_tokens);
                 }
                 let kind = if answer.can_admit { LedgerKind::AdmissionGranted } else { LedgerKind::AdmissionRejected };
-                self.note(now, kind, note.because(label(answer.reason)));
+                self.note(now, kind, note.because(answer.reason.as_str()));
                 if waits {
                     self.admitted(now, request, worker, &answer);
                 }
@@ -161,15 +161,5 @@ impl Replayer<'_> {
             let note = Note::session(session, worker).because(Loss::WorkerRestarted.mode_reason().as_str());
             self.note(now, LedgerKind::BeliefCorrected, note);
         }
-    }
-}
-
-fn label(reason: AdmitReason) -> &'static str {
-    match reason {
-        AdmitReason::Fits => "fits",
-        AdmitReason::FitsAfterTrim => "fits-after-trim",
-        AdmitReason::NoCapacity => "no-capacity",
-        AdmitReason::SessionNotFound => "session-not-found",
-        AdmitReason::SessionBusy => "session-busy",
     }
 }

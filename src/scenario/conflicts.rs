@@ -65,7 +65,13 @@ fn decode_policy(scenario: &Scenario) -> RouterPolicy {
         (RouterPolicy::Auto, PolicyName::Default) => RouterPolicy::RoundRobin,
         (RouterPolicy::Auto, PolicyName::Sticky) => RouterPolicy::Manual,
         (RouterPolicy::Auto, PolicyName::KvAware | PolicyName::CacheAware) => RouterPolicy::ConsistentHashing,
-        (chosen @ (RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::ConsistentHashing), _) => chosen,
+        (
+            chosen @ (RouterPolicy::RoundRobin
+            | RouterPolicy::Manual
+            | RouterPolicy::ConsistentHashing
+            | RouterPolicy::CacheAware),
+            _,
+        ) => chosen,
     }
 }
 
@@ -98,15 +104,6 @@ pub fn conflicts(scenario: &Scenario) -> Vec<Conflict> {
     found
 }
 
-fn label(policy: RouterPolicy) -> &'static str {
-    match policy {
-        RouterPolicy::Auto => "auto",
-        RouterPolicy::RoundRobin => "round_robin",
-        RouterPolicy::Manual => "manual",
-        RouterPolicy::ConsistentHashing => "consistent_hashing",
-    }
-}
-
 fn refuse(kind: ConflictKind, text: String) -> Vec<Conflict> {
     vec![Conflict { severity: Severity::Refuse, kind, text }]
 }
@@ -118,7 +115,7 @@ fn warn(kind: ConflictKind, text: String) -> Vec<Conflict> {
 /// With sessions, a request that reaches another D than the one holding its session is aborted.
 fn decode_leg_kvc(scenario: &Scenario) -> Vec<Conflict> {
     let (policy, router) = (scenario.policy.name, decode_policy(scenario));
-    let name = label(router);
+    let name = router.as_str();
     match (policy, router) {
         (PolicyName::Default, _) => refuse(
             ConflictKind::TwoCounters,
@@ -141,7 +138,7 @@ fn decode_leg_kvc(scenario: &Scenario) -> Vec<Conflict> {
              policy kv-aware names the D"
                 .into(),
         ),
-        (PolicyName::Sticky, RouterPolicy::RoundRobin | RouterPolicy::Auto) => refuse(
+        (PolicyName::Sticky, RouterPolicy::RoundRobin | RouterPolicy::CacheAware | RouterPolicy::Auto) => refuse(
             ConflictKind::HeaderIgnored,
             format!(
                 "policy sticky with kvc and router {name}: {name} ignores x-smg-routing-key, so turns reach a D that does \
@@ -155,7 +152,10 @@ fn decode_leg_kvc(scenario: &Scenario) -> Vec<Conflict> {
                 .into(),
         ),
         (PolicyName::KvAware, RouterPolicy::ConsistentHashing) => Vec::new(),
-        (PolicyName::KvAware, RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::Auto) => refuse(
+        (
+            PolicyName::KvAware,
+            RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::CacheAware | RouterPolicy::Auto,
+        ) => refuse(
             ConflictKind::HeaderIgnored,
             format!(
                 "policy kv-aware with kvc and router {name}: {name} ignores x-smg-target-worker, so turns reach a D that \
@@ -168,7 +168,7 @@ fn decode_leg_kvc(scenario: &Scenario) -> Vec<Conflict> {
 /// Without sessions nothing breaks, but the run may not show the policy it names.
 fn decode_leg_pd(scenario: &Scenario) -> Vec<Conflict> {
     let (policy, router) = (scenario.policy.name, decode_policy(scenario));
-    let name = label(router);
+    let name = router.as_str();
     let ignored = |header: &str, wanted: &str| {
         warn(
             ConflictKind::HeaderIgnored,
@@ -180,7 +180,7 @@ fn decode_leg_pd(scenario: &Scenario) -> Vec<Conflict> {
         )
     };
     let mut found = match (header_mode(policy), router) {
-        (HeaderMode::None, RouterPolicy::RoundRobin | RouterPolicy::Auto)
+        (HeaderMode::None, RouterPolicy::RoundRobin | RouterPolicy::CacheAware | RouterPolicy::Auto)
         | (HeaderMode::RoutingKey, RouterPolicy::Manual)
         | (HeaderMode::TargetWorker, RouterPolicy::ConsistentHashing) => Vec::new(),
         (HeaderMode::None, RouterPolicy::Manual | RouterPolicy::ConsistentHashing) => warn(
@@ -190,19 +190,26 @@ fn decode_leg_pd(scenario: &Scenario) -> Vec<Conflict> {
                  cluster.router.decode_policy = \"round_robin\" (or \"auto\")"
             ),
         ),
-        (HeaderMode::RoutingKey, RouterPolicy::RoundRobin | RouterPolicy::ConsistentHashing | RouterPolicy::Auto) => {
-            ignored("the replayer's placement of x-smg-routing-key", "manual")
-        }
-        (HeaderMode::TargetWorker, RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::Auto) => {
-            ignored("x-smg-target-worker", "consistent_hashing")
-        }
+        (
+            HeaderMode::RoutingKey,
+            RouterPolicy::RoundRobin | RouterPolicy::ConsistentHashing | RouterPolicy::CacheAware | RouterPolicy::Auto,
+        ) => ignored("the replayer's placement of x-smg-routing-key", "manual"),
+        (
+            HeaderMode::TargetWorker,
+            RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::CacheAware | RouterPolicy::Auto,
+        ) => ignored("x-smg-target-worker", "consistent_hashing"),
     };
-    if policy == PolicyName::CacheAware && !scenario.engine.decode_radix_cache {
+    let by_cache = [
+        (policy == PolicyName::CacheAware, "policy cache-aware"),
+        (router == RouterPolicy::CacheAware, "router cache_aware for D"),
+    ];
+    for (_, who) in by_cache.iter().filter(|(used, _)| *used && !scenario.engine.decode_radix_cache) {
         found.extend(warn(
             ConflictKind::NoCacheToFind,
-            "policy cache-aware with pd: decode workers keep no prefix cache (engine.decode_radix_cache = false), so \
+            format!(
+                "{who} with pd: decode workers keep no prefix cache (engine.decode_radix_cache = false), so \
              it weighs a cache that is not there; use mechanism dp, or turn the cache on"
-                .into(),
+            ),
         ));
     }
     found
@@ -256,8 +263,13 @@ mod tests {
     use super::*;
 
     const POLICIES: [PolicyName; 4] = PolicyName::ALL;
-    const ROUTERS: [RouterPolicy; 4] =
-        [RouterPolicy::Auto, RouterPolicy::RoundRobin, RouterPolicy::Manual, RouterPolicy::ConsistentHashing];
+    const ROUTERS: [RouterPolicy; 5] = [
+        RouterPolicy::Auto,
+        RouterPolicy::RoundRobin,
+        RouterPolicy::Manual,
+        RouterPolicy::ConsistentHashing,
+        RouterPolicy::CacheAware,
+    ];
 
     fn scenario(mechanism: Mechanism, policy: PolicyName, router: RouterPolicy) -> Scenario {
         let mut scenario = Scenario::default();
@@ -279,12 +291,12 @@ mod tests {
 
     #[test]
     fn the_table_of_pairs() {
-        //                          auto, round_robin, manual, consistent_hashing
+        //                          auto, round_robin, manual, consistent_hashing, cache_aware
         //                          default  sticky  kv-aware  cache-aware
-        assert_eq!(table(Mechanism::Kvc), ["RRRR", "wRwR", ".RR.", "RRRR"]);
-        assert_eq!(table(Mechanism::Pd), ["..ww", ".w.w", ".ww.", "wwww"]);
+        assert_eq!(table(Mechanism::Kvc), ["RRRRR", "wRwRR", ".RR.R", "RRRRR"]);
+        assert_eq!(table(Mechanism::Pd), ["..www", ".w.ww", ".ww.w", "wwwww"]);
         // The PD router has no part in dp; the default's P and D stay idle.
-        assert_eq!(table(Mechanism::Dp), ["wwww", "wwww", "wwww", "wwww"]);
+        assert_eq!(table(Mechanism::Dp), ["wwwww"; 4]);
         let mut dp = scenario(Mechanism::Dp, PolicyName::CacheAware, RouterPolicy::Auto);
         (dp.cluster.prefill, dp.cluster.decode) = (0, 0);
         assert_eq!(conflicts(&dp), []);

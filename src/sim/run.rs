@@ -98,7 +98,7 @@ pub fn drive(trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result
 
 struct Driver<'a> {
     trace: &'a Trace,
-    session_ids: &'a [&'a str],
+    session_ids: &'a Vec<&'a str>,
     replayer: Replayer<'a>,
     cluster: Cluster,
     guard: Guard,
@@ -170,7 +170,7 @@ impl<'a> Driver<'a> {
     }
 
     fn cx(&self) -> Cx<'a> {
-        Cx { now: self.now, tree: &self.trace.tree, session_ids: self.session_ids }
+        Cx { now: self.now, tree: &self.trace.tree, names: self.session_ids }
     }
 
     fn progress(&self) -> Progress {
@@ -201,6 +201,7 @@ impl<'a> Driver<'a> {
             planned: replay.planned,
             counters_diverged_after: replay.counters_diverged_after,
             beliefs_corrected: replay.beliefs_corrected,
+            harness: None,
         }
     }
 }

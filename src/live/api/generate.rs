@@ -16,8 +16,10 @@ pub struct GenerateBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_ids: Option<Vec<u32>>,
     /// Sampling.
+    #[serde(deserialize_with = "super::null_is_default")]
     pub sampling_params: SamplingParams,
     /// Answer as an event stream.
+    #[serde(deserialize_with = "super::null_is_default")]
     pub stream: bool,
     /// Session to append to.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +43,7 @@ pub struct SamplingParams {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<u32>,
     /// Answer exactly `max_new_tokens`.
+    #[serde(deserialize_with = "super::null_is_default")]
     pub ignore_eos: bool,
     /// Temperature.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -35,6 +35,9 @@ pub const SERVED_BY_HEADER: &str = "x-smg-routed-worker-id";
 /// Response header of the emulated router: the base URL of the prefill worker.
 pub const PREFILL_HEADER: &str = "x-pdreplay-prefill-worker";
 
+/// Response header of a pull whose KV has begun to move: the head leaves then, the [`PullReply`] once it has arrived.
+pub const MOVING_HEADER: &str = "x-pdreplay-moving";
+
 /// `/session_cache/admit_direct_append`: admission on a decode worker (patched SGLang and emulated workers).
 pub const ADMIT_PATH: &str = "/session_cache/admit_direct_append";
 /// Counters of an emulated worker: [`StatsReply`].
@@ -43,3 +46,10 @@ pub const STATS_PATH: &str = "/pdreplay/v1/stats";
 pub const PULL_PATH: &str = "/pdreplay/v1/pull";
 /// A decode worker says how many transfers share its ingress: [`IngressBody`]. Served on the bootstrap port.
 pub const INGRESS_PATH: &str = "/pdreplay/v1/ingress";
+
+/// Reads `null` as the default: routers write the fields that a client left out as `null`.
+fn null_is_default<'de, D: serde::Deserializer<'de>, T: Default + serde::Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    <Option<T> as serde::Deserialize>::deserialize(from).map(Option::unwrap_or_default)
+}

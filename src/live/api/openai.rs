@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct OpenAiBody {
     /// Model.
+    #[serde(deserialize_with = "super::null_is_default")]
     pub model: String,
     /// Completions: prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,12 +22,32 @@ pub struct OpenAiBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_completion_tokens: Option<u32>,
     /// Answer exactly that many (vLLM, SGLang).
+    #[serde(deserialize_with = "super::null_is_default")]
     pub ignore_eos: bool,
     /// Answer as an event stream.
+    #[serde(deserialize_with = "super::null_is_default")]
     pub stream: bool,
     /// What the stream includes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_options: Option<StreamOptions>,
+    /// Answers wanted; emulated workers give one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n: Option<u32>,
+    /// Request id (SGLang).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rid: Option<String>,
+    /// Host of the prefill worker's bootstrap server (SGLang; routers add it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bootstrap_host: Option<String>,
+    /// Its port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bootstrap_port: Option<u16>,
+    /// Rendezvous of the two legs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bootstrap_room: Option<u64>,
+    /// As in `sampling_params` of `/generate`; sent to emulated targets only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub custom_params: Option<super::CustomParams>,
 }
 
 /// Prompt of a completion.

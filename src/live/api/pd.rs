@@ -14,7 +14,7 @@ pub struct PullBody {
     pub tokens: u32,
     /// Name of D, such as `D3`.
     pub decode: String,
-    /// Transfers that share D's ingress, this one included.
+    /// Transfers that move into D now; this one is not among them yet.
     pub ingress_flows: u32,
 }
 

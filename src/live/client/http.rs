@@ -111,6 +111,11 @@ impl Reply {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// Every header that is text, names in lower case.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+    }
+
     /// Status 200 to 299.
     pub fn is_ok(&self) -> bool {
         (200..300).contains(&self.status)

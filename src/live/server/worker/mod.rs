@@ -1,0 +1,117 @@
+//! The server of one emulated worker: HTTP of SGLang around a [`WorkerNode`].
+//!
+//! One task owns the node (`owner`); handlers send it messages and read their exchange's sheet (`exchange`). Reading order:
+//! `options`, `exchange`, `owner`, `front`, then the handlers (`generate` with `event`, `openai`, `control`, `info` with
+//! `metrics`), and `peer`, the calls a decode worker makes itself. Decides nothing about requests: the node does.
+//! Invariants: a slow reader delays only itself; an exchange whose client leaves is told to the node at once; nothing a
+//! client sends ends the server.
+
+mod control;
+mod event;
+mod exchange;
+mod front;
+mod generate;
+mod info;
+mod metrics;
+mod openai;
+mod options;
+mod owner;
+mod peer;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use options::{ApiKey, Listeners, RequestLog, SglangVersion, WorkerServerOptions};
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use crate::live::api::{ADMIT_PATH, INGRESS_PATH, PULL_PATH, STATS_PATH};
+use crate::node::{NodeConfig, WorkerNode};
+use front::Front;
+use owner::Owner;
+use peer::Peers;
+
+/// Messages that may wait for the owner; each exchange keeps the place of its last one.
+const INBOX: usize = 1 << 16;
+
+/// Serves one worker until `stop` is ready, then lets answers that are under way end within the options' grace.
+/// Dropping the runtime is a `kill -9`: connections break, nothing is answered.
+/// Errors: the listeners' addresses cannot be read, or the kernel gives no timer.
+pub async fn serve_worker(
+    listeners: impl Into<Listeners>,
+    config: NodeConfig,
+    options: WorkerServerOptions,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let Listeners { http, bootstrap } = listeners.into();
+    let bootstrap_address = bootstrap.as_ref().unwrap_or(&http).local_addr()?;
+    let (to_owner, inbox) = mpsc::channel(INBOX);
+    let owner = Owner::new(WorkerNode::new(config.clone()), options.clock, Peers::new(config.id, to_owner.clone()));
+    let grace = options.grace;
+    let front = Arc::new(Front::new(to_owner, config, options, bootstrap_address));
+    let (stopping, stopped) = watch::channel(false);
+    let listen = |listener| listen(listener, routes(Arc::clone(&front)), stopped.clone());
+    let servers = futures_util::future::join_all([Some(http), bootstrap].into_iter().flatten().map(listen));
+    let over = async {
+        stop.await;
+        // Both servers listen to it, or have ended.
+        let _ = stopping.send(true);
+        tokio::time::sleep(grace).await;
+    };
+    tokio::select! {
+        failed = owner.run(inbox) => failed,
+        _ = servers => Ok(()),
+        () = over => Ok(()),
+    }
+}
+
+/// Ends once `stopped` says so and every connection is closed.
+async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Receiver<bool>) {
+    let undelayed = listener.tap_io(|stream| {
+        // A connection that is gone already shows it on its first read.
+        let _ = stream.set_nodelay(true);
+    });
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    // Never an error: a failed accept is tried again.
+    let _ = axum::serve(undelayed, routes).with_graceful_shutdown(stop).await;
+}
+
+fn routes(front: Arc<Front>) -> Router {
+    Router::new()
+        .route("/generate", post(generate::generate))
+        .route("/v1/completions", post(openai::completions))
+        .route("/v1/chat/completions", post(openai::chat))
+        .route("/open_session", post(control::open).get(control::open))
+        .route("/close_session", post(control::close).get(control::close))
+        .route("/abort_request", post(control::abort))
+        .route("/flush_cache", post(control::flush).get(control::flush))
+        .route(ADMIT_PATH, post(control::admit))
+        .route(PULL_PATH, post(control::pull))
+        .route(INGRESS_PATH, post(control::ingress))
+        .route("/health", get(info::health))
+        .route("/health_generate", get(info::health))
+        .route("/ready", get(info::ready))
+        .route("/v1/models", get(info::models))
+        .route("/model_info", get(info::model_info))
+        .route("/get_model_info", get(info::model_info))
+        .route("/server_info", get(info::server_info))
+        .route("/get_server_info", get(info::server_info))
+        .route("/v1/loads", get(info::loads))
+        .route("/get_load", get(info::load))
+        .route("/metrics", get(info::metrics))
+        .route(STATS_PATH, get(info::stats))
+        .fallback(control::unknown)
+        .method_not_allowed_fallback(control::wrong_method)
+        .layer(from_fn_with_state(Arc::clone(&front), front::door))
+        .with_state(front)
+}

@@ -1,0 +1,130 @@
+//! The scenario's faults as far as they are one worker's: triggers, and whom they strike here.
+//!
+//! Counts of requests are this node's own. Faults that start, stop or replace whole processes are the supervisor's.
+
+use crate::base::{RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::cluster::{Fault, FaultConfig, FaultKind, Faults};
+use crate::node::worker::{Due, WorkerNode};
+
+/// No fault is limited to this one.
+const NOBODY: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(super) struct NodeFaults {
+    pub faults: Faults,
+    /// Sessions that faults are limited to, by their index there.
+    sessions: Vec<String>,
+    /// Turns likewise.
+    turns: Vec<(String, u32)>,
+}
+
+impl NodeFaults {
+    /// Panics for a bad worker name: the scenario was checked.
+    pub fn new(configs: &[FaultConfig]) -> NodeFaults {
+        let (mut sessions, mut turns) = (Vec::new(), Vec::new());
+        let mut faults = Vec::new();
+        for config in configs.iter().filter(|config| concerns_a_node(config.kind)) {
+            let session = config.session.clone().map(|name| SessionIx(index_of(&mut sessions, name)));
+            let turn = config.session.clone().zip(config.turn).map(|turn| RequestIx(index_of(&mut turns, turn)));
+            faults.push(Fault::new(config, session, turn).expect("the scenario's worker names were checked"));
+        }
+        NodeFaults { faults: Faults::new(faults), sessions, turns }
+    }
+
+    /// A fault of `kind` that strikes a request at `worker`, by its id `<session>/<turn>` or its session.
+    pub fn strike_request(
+        &mut self,
+        kind: FaultKind,
+        worker: WorkerId,
+        rid: Option<&str>,
+        session: Option<&str>,
+    ) -> Option<Fault> {
+        let named = rid.and_then(|rid| rid.rsplit_once('/')).and_then(|(id, turn)| Some((id, turn.parse().ok()?)));
+        let (session, turn) = named.map_or((session, None), |(id, turn): (&str, u32)| (Some(id), Some(turn)));
+        let at = |found: Option<usize>| found.map_or(NOBODY, |at| at as u32);
+        let request = at(self.turns.iter().position(|(id, nth)| (Some(id.as_str()), Some(*nth)) == (session, turn)));
+        let session = at(self.sessions.iter().position(|id| Some(id.as_str()) == session));
+        let hit = self.faults.strike_request(kind, &[worker], SessionIx(session), RequestIx(request))?;
+        Some(hit.0)
+    }
+}
+
+impl WorkerNode {
+    /// Schedules the faults that come at a time.
+    pub(super) fn plan_faults(&mut self) {
+        for (fault, at) in self.faults.faults.timed() {
+            self.agenda.schedule(at, Due::FaultBegins(fault));
+        }
+    }
+
+    /// One more generate request has come.
+    pub(super) fn count_request(&mut self) {
+        self.requests += 1;
+        for fault in self.faults.faults.counted(self.requests) {
+            self.begin_fault(fault);
+        }
+    }
+
+    pub(super) fn begin_fault(&mut self, number: usize) {
+        self.faults.faults.begin(number);
+        let fault = self.faults.faults.get(number).clone();
+        if let Some(duration) = fault.duration {
+            // A node that starts late takes up what began before it.
+            let began = if fault.after_requests.is_none() { fault.at.unwrap_or(Time::ZERO) } else { self.now };
+            self.agenda.schedule(began + duration, Due::FaultEnds(number));
+        }
+        self.set_speeds(&fault);
+    }
+
+    pub(super) fn end_fault(&mut self, number: usize) {
+        self.faults.faults.end(number);
+        let fault = self.faults.faults.get(number).clone();
+        self.set_speeds(&fault);
+    }
+
+    /// The other kinds are looked up when something comes along.
+    fn set_speeds(&mut self, fault: &Fault) {
+        let Some(worker) = fault.worker else { return };
+        let own = worker == self.config.id;
+        if fault.kind == FaultKind::SlowWorker && own {
+            let factor = self.faults.faults.slowdown(fault.kind, worker);
+            self.worker.set_slow_factor(self.now, factor);
+            self.drain();
+        }
+        // P moves the KV, so P slows it down, also for the D at the other end.
+        let moves = self.config.id.role == Role::Prefill && (own || worker.role == Role::Decode);
+        if fault.kind == FaultKind::SlowLink && moves {
+            match fault.to {
+                None => {
+                    let factor = self.faults.faults.slowdown(fault.kind, worker);
+                    self.links.set_worker_factor(self.now, worker, factor);
+                }
+                Some(to) => {
+                    let factor = self.faults.faults.pair_factor(worker, to);
+                    self.links.set_pair_factor(self.now, (worker.index.into(), to.index.into()), factor);
+                }
+            }
+        }
+    }
+}
+
+fn concerns_a_node(kind: FaultKind) -> bool {
+    match kind {
+        FaultKind::SlowWorker
+        | FaultKind::SlowLink
+        | FaultKind::TransferFailure
+        | FaultKind::Hang
+        | FaultKind::AdmissionTimeout
+        | FaultKind::ErrorResponse
+        | FaultKind::OpenFailure => true,
+        FaultKind::Kill | FaultKind::Restart | FaultKind::Leave | FaultKind::Join | FaultKind::RouterRestart => false,
+    }
+}
+
+fn index_of<T: PartialEq>(all: &mut Vec<T>, one: T) -> u32 {
+    let at = all.iter().position(|known| *known == one).unwrap_or(all.len());
+    if at == all.len() {
+        all.push(one);
+    }
+    at as u32
+}
