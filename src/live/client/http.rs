@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::error::Error as _;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -143,6 +144,7 @@ impl Http {
             .retry(reqwest::retry::never())
             .http1_only()
             .tcp_nodelay(true)
+            .resolve_to_addrs("localhost", &both_loopbacks())
             .connect_timeout(target.limits.connect)
             .pool_max_idle_per_host(target.pool)
             .pool_idle_timeout(target.limits.pool_idle)
@@ -284,6 +286,12 @@ fn without_user(url: &str) -> String {
 pub(super) fn authority(url: &Url) -> Option<String> {
     let host = url.host_str()?;
     Some(url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+}
+
+/// `localhost` is either, whatever the system's tables say. The port is the URL's. The second's error is the one told,
+/// and a machine without IPv6 has none of interest.
+fn both_loopbacks() -> [SocketAddr; 2] {
+    [(Ipv6Addr::LOCALHOST, 0).into(), (Ipv4Addr::LOCALHOST, 0).into()]
 }
 
 fn needs_tls(target: &Target) -> bool {

@@ -17,7 +17,7 @@ mod routes;
 mod sse;
 mod tally;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod tokens;
 mod words;
 
