@@ -2,4 +2,6 @@
 
 pub mod support;
 
+mod driver;
+mod parity;
 mod wire;
