@@ -104,7 +104,9 @@ impl WorkerNode {
         let mut spoken_of: BTreeSet<SessionIx> = self.works.values().filter_map(|work| work.session).collect();
         spoken_of.extend(self.calls.values());
         for due in self.agenda.iter() {
-            if let Due::Engine(Output::Admission { answer, .. }) = due {
+            if let Due::Engine(output) = due
+                && let Output::Admission { answer, .. } = &**output
+            {
                 spoken_of.extend(&answer.evicted);
             }
         }
