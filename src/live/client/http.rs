@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::error::Error as _;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -22,9 +22,6 @@ use crate::protocol::{CallError, ErrorClass};
 
 /// Hosts that never go through a proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
-/// `localhost` is both loopback addresses, whatever the machine's hosts file says; ports are the URL's.
-const LOCALHOST: [SocketAddr; 2] =
-    [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0), SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 0)];
 /// Most bytes read of an answer that is no stream.
 const MOST_BODY: usize = 8 << 20;
 
@@ -147,7 +144,7 @@ impl Http {
             .retry(reqwest::retry::never())
             .http1_only()
             .tcp_nodelay(true)
-            .resolve_to_addrs("localhost", &LOCALHOST)
+            .resolve_to_addrs("localhost", &both_loopbacks())
             .connect_timeout(target.limits.connect)
             .pool_max_idle_per_host(target.pool)
             .pool_idle_timeout(target.limits.pool_idle)

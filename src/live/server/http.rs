@@ -4,7 +4,7 @@
 //! a status and a JSON body; nothing here panics or waits without an end the connection's close would not bring.
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -83,12 +83,16 @@ pub(super) fn json_with(status: StatusCode, value: &impl Serialize) -> Response 
 
 /// The whole body, at most `limit` bytes.
 pub(super) async fn read(body: Body, limit: usize) -> Result<Bytes, Refused> {
+    let too_large =
+        || Refused::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {limit} bytes; send less"));
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
     axum::body::to_bytes(body, limit).await.map_err(|error| {
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(at) = cause {
             if at.to_string().contains("length limit exceeded") {
-                let text = format!("the body is larger than {limit} bytes; send less");
-                return Refused::new(StatusCode::PAYLOAD_TOO_LARGE, text);
+                return too_large();
             }
             cause = at.source();
         }

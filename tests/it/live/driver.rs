@@ -82,7 +82,7 @@ fn a_signal_drains_and_keeps_the_results() {
 
 #[test]
 fn a_second_signal_ends_a_drain_that_hangs() {
-    let fake = Fake::start("127.0.0.1:0", |_| Reply::Answer(Script::chat(1).ending(End::Hang, 0)));
+    let fake = Fake::start("127.0.0.1:0", |_| Reply::Answer(Script::events(&[]).ending(End::Hang, 0)));
     let run = LiveRun::against(&fake, Api::Chat, &many(2)).set("live.drain_s", "600").start();
     let began = Instant::now();
     while fake.asked().is_empty() {
@@ -137,7 +137,8 @@ fn a_secret_goes_to_the_server_and_nowhere_else() {
     let fake = Fake::always(Script::chat(2));
     let run = LiveRun::against(&fake, Api::Chat, &one(2)).env("PDREPLAY_TEST_KEY", "sk-very-secret");
     run.scratch.write("headers.txt", "X-Team: hidden-team\n");
-    let played = run.set("live.headers_file", "headers.txt").args(&["--api-key-env", "PDREPLAY_TEST_KEY"]).play().code(0);
+    let played =
+        run.set("live.headers_file", "headers.txt").args(&["--api-key-env", "PDREPLAY_TEST_KEY"]).play().code(0);
     let asked = fake.asked();
     assert_eq!(asked[0].headers["authorization"], "Bearer sk-very-secret");
     assert_eq!(asked[0].headers["x-team"], "hidden-team");

@@ -271,7 +271,7 @@ async fn read_request(
     };
     let head = String::from_utf8_lossy(&held[..head_end]).into_owned();
     let length = head.lines().filter_map(|line| line.split_once(": "));
-    let length = length.filter(|(name, _)| name.eq_ignore_ascii_case("content-length")).last();
+    let length = length.filter(|(name, _)| name.eq_ignore_ascii_case("content-length")).next_back();
     let length: usize = length.map_or(0, |(_, value)| value.parse().expect("a length"));
     while held.len() < head_end + length {
         if stream.read_buf(held).await? == 0 {

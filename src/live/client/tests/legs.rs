@@ -232,9 +232,9 @@ fn a_request_that_lands_elsewhere_makes_the_route_map_anew() {
         })
         .await;
         let mut rig = Rig::new(&trace, cluster(Some(&router), &[], &[&router, &router, &router]));
+        rig.client.set_route_map(RouteMap { index: vec![Some(0), Some(1), None] });
         let probes = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&probes);
-        rig.client.set_route_map(RouteMap { index: vec![Some(0), Some(1), None] });
         rig.client.set_prober(Arc::new(move || {
             *locked(&counted) += 1;
             Box::pin(async { Ok(RouteMap { index: vec![Some(0), Some(7), None] }) })

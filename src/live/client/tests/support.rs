@@ -58,10 +58,12 @@ pub fn target(colocated: &[&str]) -> Target {
         emulated: true,
         model: String::new(),
         header: HeaderConfig::default(),
+        route_map: None,
         served_by: ServedByConfig::default(),
         router_config: RouterConfig {
             prefill_policy: RouterPolicy::RoundRobin,
             decode_policy: RouterPolicy::RoundRobin,
+            ..RouterConfig::default()
         },
         limits: Limits {
             connect: Duration::from_secs(2),
