@@ -2,10 +2,13 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::cli::cluster::ClusterCommand;
 use crate::cli::completions::CompletionsArgs;
+use crate::cli::doctor::DoctorArgs;
 use crate::cli::preflight::PreflightArgs;
 use crate::cli::replay::ReplayArgs;
 use crate::cli::report::ReportArgs;
+use crate::cli::router::RouterArgs;
 use crate::cli::scenario::ScenarioCommand;
 use crate::cli::terminal::ColorWhen;
 use crate::cli::trace::TraceCommand;
@@ -43,10 +46,12 @@ pub struct Args {
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Replay a trace on an emulated cluster in virtual time, and print the summary.
+    /// Replay a trace on an emulated cluster in virtual time, or on a real one, and print the summary.
     Replay(Box<ReplayArgs>),
     /// Say what a run would meet: slots, capacity, distortion by the time scale, conflicts. Sends nothing.
     Preflight(Box<PreflightArgs>),
+    /// Say what the scenario's real target is and can do, and what will be off: asks it, generates a token or two.
+    Doctor(Box<DoctorArgs>),
     /// Tables of a run, also of one that was interrupted, killed or is under way.
     Report(ReportArgs),
     /// Look at, check, make, convert and cut traces.
@@ -55,8 +60,13 @@ pub enum Command {
     /// List the shipped scenarios, or show one with every default filled in.
     #[command(subcommand)]
     Scenario(ScenarioCommand),
+    /// Run all workers of a scenario and their router on loopback ports.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Run one emulated worker as an HTTP server of its own.
     Worker(Box<WorkerArgs>),
+    /// Run the PD router in front of workers that are already there.
+    Router(Box<RouterArgs>),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
     /// Print the manual page (roff).

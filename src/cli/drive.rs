@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::jsonl::way_out;
 use crate::cli::folder::{self, RunFolder, RunManifest, sizes, write_whole};
+use crate::cli::live::{self, Ready, TargetArg};
 use crate::cli::progress::Display;
 use crate::cli::provenance;
 use crate::cli::recorder::{Files, Recorder, wall_now};
@@ -43,6 +44,8 @@ pub struct Job<'a> {
     pub signals: &'a Signals,
     /// Where progress goes; `None`: nowhere.
     pub display: Option<&'a Terminal>,
+    /// What requests are sent to.
+    pub target: TargetArg,
 }
 
 /// What came out.
@@ -56,13 +59,15 @@ pub struct Finished {
     pub wall_seconds: f64,
 }
 
-/// Runs `job` into `folder`; laps `watch` at the end of each stage.
-pub fn drive(job: &Job, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Finished, Failure> {
+/// Runs `job` into `folder`, on `ready` where the target is a live one; laps `watch` at the end of each stage.
+pub fn drive(job: &Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Finished, Failure> {
     let began = wall_now();
     let mut info = provenance::run_info(job.scenario, job.trace, job.preflight);
-    let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info);
+    let facts = ready.as_ref().map(|ready| &ready.facts);
+    info.driver = facts.map_or(info.driver, live::driver_label);
+    let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info, facts);
     write_manifest(folder, &manifest)?;
-    let outcome = caught(|| run_and_write(job, folder, &mut info, watch));
+    let outcome = caught(|| run_and_write(job, ready, folder, &mut info, watch));
     let wall_seconds = began.elapsed().as_secs_f64();
     manifest.stamp(wall_seconds);
     match outcome {
@@ -97,6 +102,7 @@ fn words_of(panic: &(dyn Any + Send)) -> &str {
 
 fn run_and_write(
     job: &Job,
+    ready: Option<Ready>,
     folder: &RunFolder,
     info: &mut RunInfo,
     watch: &mut Stopwatch,
@@ -107,10 +113,14 @@ fn run_and_write(
     let files = Files::create(folder, info.requests).map_err(broken)?;
     watch.lap(Stage::Prepare);
     let mut recorder = Recorder::new(files, accumulator, job.signals, display, watch);
-    let ended = sim::drive(job.trace, job.setup.clone(), &mut recorder);
+    let setup = job.setup.clone();
+    let ended = match ready {
+        None => sim::drive(job.trace, setup, &mut recorder).map_err(stopped),
+        Some(ready) => ready.drive(job.trace, setup, &mut recorder),
+    };
     // Records are kept whatever ended the run; what ended it is the failure to tell.
     let recorded = recorder.finish();
-    let RunEnd { status, facts } = ended.map_err(stopped)?;
+    let RunEnd { status, facts } = ended?;
     let accumulator = recorded.map_err(broken)?;
     info.state = state_of(status);
     let summary = accumulator.finish(&facts, info).map_err(|error| Failure::broke(error).hint(REPORT_BUG))?;
@@ -219,8 +229,9 @@ mod tests {
             percentiles: &Percentiles::default(),
             signals: &Signals::default(),
             display: None,
+            target: TargetArg::Virtual,
         };
-        let failure = drive(&job, &folder, &mut Stopwatch::start()).unwrap_err();
+        let failure = drive(&job, None, &folder, &mut Stopwatch::start()).unwrap_err();
         let text = std::fs::read_to_string(folder.file(folder::RUN)).unwrap();
         let run: RunManifest = serde_json::from_str(&text).unwrap();
         std::fs::remove_dir_all(&output_dir).unwrap();

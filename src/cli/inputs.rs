@@ -10,6 +10,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use crate::cli::exit::Failure;
+use crate::cli::live::LiveArgs;
 use crate::cli::messages::Messages;
 use crate::cli::provenance::run_id;
 use crate::policies::PolicyName;
@@ -59,6 +60,8 @@ pub struct ScenarioArgs {
     /// What follows a failed turn: the session goes on, the session stops, the run stops.
     #[arg(long, value_name = "WHAT", value_parser = ["continue", "stop-session", "stop-run"])]
     pub on_turn_failure: Option<String>,
+    #[command(flatten)]
+    pub live: LiveArgs,
 }
 
 /// How a trace file is read.
@@ -159,6 +162,8 @@ impl ScenarioArgs {
     /// The scenario with the flags applied.
     pub fn resolve(&self) -> Result<Scenario, Failure> {
         let mut overlays = self.shorthands();
+        let named = scenario::load(self.scenario.as_deref(), &[])?;
+        overlays.extend(self.live.overlays(named.live.is_embedded() && !self.sets("live.target")));
         for assignment in &self.set {
             overlays.push(Overlay::set(assignment)?);
         }

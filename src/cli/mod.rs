@@ -5,12 +5,15 @@
 
 mod args;
 mod band;
+mod cluster;
 mod completions;
+mod doctor;
 mod drive;
 mod exit;
 mod folder;
 mod inputs;
 mod ledger;
+mod live;
 mod man;
 mod messages;
 mod output;
@@ -21,6 +24,7 @@ mod recorder;
 mod replay;
 mod replicas;
 mod report;
+mod router;
 mod scenario;
 mod signals;
 mod stages;
@@ -65,10 +69,13 @@ fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
     match command {
         Command::Replay(args) => replay::run(&args, terminal),
         Command::Preflight(args) => preflight::run(&args, terminal),
+        Command::Doctor(args) => doctor::run(&args, terminal),
         Command::Report(args) => report::run(&args, terminal),
         Command::Trace(command) => trace::run(&command, terminal),
         Command::Scenario(command) => scenario::run(&command),
+        Command::Cluster(command) => cluster::run(&command, terminal),
         Command::Worker(args) => worker::run(&args, terminal),
+        Command::Router(args) => router::run(&args, terminal),
         Command::Completions(args) => completions::run(&args),
         Command::Man => man::run(),
     }

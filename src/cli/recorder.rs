@@ -106,6 +106,13 @@ impl Observer for Recorder<'_> {
         Ok(())
     }
 
+    fn idle(&mut self) -> io::Result<()> {
+        self.watch.lap(Stage::Simulate);
+        let flushed = self.files.requests.flush().and_then(|()| self.files.events.flush());
+        self.watch.lap(Stage::Lines);
+        flushed
+    }
+
     fn progress(&mut self, progress: &Progress) -> ControlFlow<()> {
         let now = wall_now();
         if let Err(error) = self.flush_if_due(now) {

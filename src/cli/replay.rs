@@ -9,6 +9,7 @@ use crate::cli::drive::{Finished, Job, drive};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{RunFolder, Wanted, path_safe};
 use crate::cli::inputs::{InputArgs, Inputs, tell_notices};
+use crate::cli::live::{Ready, TargetArg};
 use crate::cli::output::OutputArgs;
 use crate::cli::preflight;
 use crate::cli::replicas;
@@ -24,6 +25,9 @@ Examples:
   pdreplay replay trace.jsonl.zst -s v3-1p7d       a recorded trace on a shipped scenario
   pdreplay replay -s v3-1p7d --set admission.cap_max=16 --name cap16
   pdreplay replay --time-scale 10 --replicas 5     five seeded replicas, with a band for each figure
+  pdreplay replay --target live --emulation-speed 10   the emulated cluster behind real sockets
+  pdreplay replay --target live --mechanism dp --policy sticky --worker http://127.0.0.1:8000
+                                                   an OpenAI-compatible server
   pdreplay replay --json > summary.json            stdout holds only the result";
 
 /// Arguments of `replay`.
@@ -32,11 +36,14 @@ Examples:
 pub struct ReplayArgs {
     #[command(flatten)]
     inputs: InputArgs,
+    /// What requests are sent to.
+    #[arg(long, value_name = "TARGET", value_enum, default_value = "virtual", help_heading = "Run")]
+    target: TargetArg,
     /// Run seeded replicas (seed, seed + 1, …), each in its own folder rNN. Without jitter they would all be alike: where
     /// the scenario's `replay.arrival_jitter_ms` is 0, 1 ms is taken; `--set replay.arrival_jitter_ms=0` takes none.
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Run", value_parser = clap::value_parser!(u32).range(1..=1000))]
     replicas: u32,
-    /// Threads for the replicas; default: one per processor.
+    /// Threads for the replicas; default: one per processor. Live runs go one after another.
     #[arg(long, value_name = "N", help_heading = "Run", value_parser = clap::value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
     /// Run although policy, mechanism and router do not fit together.
@@ -74,12 +81,18 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if preflight.refuses() && !args.allow_conflict {
         return Err(preflight::refusal(&preflight));
     }
+    let is_live = args.target == TargetArg::Live;
+    let ready =
+        (is_live && args.replicas == 1).then(|| Ready::make(&inputs.scenario, &inputs.trace, &setup)).transpose()?;
     let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
     let folder = claim(args, &inputs)?;
     let percentiles = args.output.percentiles(terminal);
     tell_notices(&inputs.trace, &terminal.messages);
     if !args.no_preflight {
         preflight.lines().into_iter().for_each(|line| terminal.messages.note(line));
+    }
+    if let Some(ready) = &ready {
+        ready.tell(&inputs.scenario, terminal);
     }
     if jittered {
         terminal.messages.note(replicas::JITTER_NOTE);
@@ -92,6 +105,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         percentiles: &percentiles,
         signals: &signals,
         display: Some(terminal),
+        target: args.target,
     };
     if args.replicas > 1 {
         let (replicas, exit) = replicas::run(&job, &folder, args.replicas, args.jobs)?;
@@ -100,7 +114,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         replicas.hint(jitter_ms, args.inputs.trace.is_none()).into_iter().for_each(|hint| terminal.messages.note(hint));
         return Ok(exit);
     }
-    let finished = drive(&job, &folder, &mut watch)?;
+    let finished = drive(&job, ready, &folder, &mut watch)?;
     print(&finished, &folder, args, terminal)?;
     watch.lap(Stage::Print);
     if args.timings {

@@ -16,6 +16,7 @@ use crate::cli::band::{Band, bands};
 use crate::cli::drive::{Finished, Job, broken, drive, write_json};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, RunFolder, replica_name};
+use crate::cli::live::{Ready, TargetArg};
 use crate::cli::output::json;
 use crate::cli::provenance::run_id;
 use crate::cli::stages::Stopwatch;
@@ -80,7 +81,12 @@ pub fn jitter(scenario: &mut Scenario) -> bool {
 /// replicas', and that of the signal when one kept some from running to their end.
 pub fn run(job: &Job, folder: &RunFolder, count: u32, jobs: Option<u32>) -> Result<(Replicas, Exit), Failure> {
     let available = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads = jobs.map_or(available, |jobs| jobs as usize).min(count as usize);
+    let most = match job.target {
+        TargetArg::Virtual => jobs.map_or(available, |jobs| jobs as usize),
+        // Two runs at a time on one target would measure each other.
+        TargetArg::Live => 1,
+    };
+    let threads = most.min(count as usize);
     let begun = run_all(job, folder, count, threads)?;
     let replicas = Replicas::of(&begun, count, job.scenario.seed);
     write_json(folder, folder::REPLICAS, &replicas).map_err(broken)?;
@@ -179,7 +185,8 @@ fn run_one(job: &Job, number: u32, folder: &RunFolder) -> Result<Finished, Failu
     scenario.seed = seed_of(scenario.seed, number);
     let setup = Setup::new(&scenario, job.trace, &run_id(&scenario, job.trace))?;
     let own = Job { scenario: &scenario, setup: &setup, display: None, ..*job };
-    let finished = drive(&own, &folder, &mut Stopwatch::start())?;
+    let ready = (job.target == TargetArg::Live).then(|| Ready::make(&scenario, job.trace, &setup)).transpose()?;
+    let finished = drive(&own, ready, &folder, &mut Stopwatch::start())?;
     if let Some(terminal) = job.display {
         let ended = format!("{} of seed {}: {} ok", folder.name(), scenario.seed, finished.summary.completed);
         terminal.messages.progress(ended);

@@ -143,7 +143,8 @@ fn tell(
     stdout::print(&format!("{} {url}{bootstrap}", config.id))
 }
 
-fn role_name(role: Role) -> &'static str {
+/// A role as it is written.
+pub fn role_name(role: Role) -> &'static str {
     match role {
         Role::Prefill => "prefill",
         Role::Decode => "decode",
@@ -151,13 +152,15 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-fn incarnation_now() -> u32 {
+/// Process identity of a process that is not told one: it grows with the time of the start.
+pub fn incarnation_now() -> u32 {
     let tenths = Timestamp::now().as_millisecond() / 100 - INCARNATIONS_FROM * 10;
     // Beyond 2038 and before 2025 all processes look alike.
     u32::try_from(tenths).unwrap_or(0)
 }
 
-fn bind(host: &str, port: u16) -> Result<TcpListener, Failure> {
+/// Listens, or says why not.
+pub fn bind(host: &str, port: u16) -> Result<TcpListener, Failure> {
     TcpListener::bind((host.trim_matches(['[', ']']), port)).map_err(|error| {
         let failure = Failure::broke(format!("cannot listen on {host}:{port}: {error}"));
         match error.kind() {

@@ -141,6 +141,23 @@ pub enum FaultKind {
     RouterRestart,
 }
 
+impl RouterPolicy {
+    /// Every policy a running router can have.
+    pub const CHOICES: [RouterPolicy; 4] =
+        [RouterPolicy::RoundRobin, RouterPolicy::Manual, RouterPolicy::ConsistentHashing, RouterPolicy::CacheAware];
+
+    /// As in scenarios.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RouterPolicy::Auto => "auto",
+            RouterPolicy::RoundRobin => "round_robin",
+            RouterPolicy::Manual => "manual",
+            RouterPolicy::ConsistentHashing => "consistent_hashing",
+            RouterPolicy::CacheAware => "cache_aware",
+        }
+    }
+}
+
 impl Default for ClusterConfig {
     fn default() -> Self {
         ClusterConfig {

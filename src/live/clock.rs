@@ -34,6 +34,18 @@ impl Clock {
         self.speed
     }
 
+    /// Starts after a while; until then it stands at 0.
+    #[expect(clippy::disallowed_methods, reason = "the live driver's one look at the clock")]
+    pub fn start_in(wait: Duration, speed: f64) -> Clock {
+        Clock { start: Instant::now() + wait, speed }
+    }
+
+    /// Wall time until it starts; zero when it has.
+    #[expect(clippy::disallowed_methods, reason = "the live driver's one look at the clock")]
+    pub fn until_start(&self) -> Duration {
+        self.start.saturating_duration_since(Instant::now())
+    }
+
     /// Time of the run now.
     pub fn now(&self) -> Time {
         let ns = self.start.elapsed().as_nanos();
@@ -43,6 +55,11 @@ impl Clock {
     /// Wall time that a length of the run takes.
     pub fn wall(&self, length: Dur) -> Duration {
         Duration::from_nanos((length.ns() as f64 / self.speed) as u64)
+    }
+
+    /// Length of the run that passes in this much wall time.
+    pub fn of_wall(&self, length: Duration) -> Dur {
+        Dur((length.as_nanos() as f64 * self.speed) as u64)
     }
 
     /// Wall time from now until `at`; zero when it has passed.

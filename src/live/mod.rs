@@ -6,11 +6,20 @@
 //! `driver`.
 
 pub mod api;
+pub mod client;
 pub mod clock;
 pub mod cluster;
+pub mod driver;
+mod embedded;
 mod heard;
+pub mod probe;
+mod resolve;
+mod secrets;
 pub mod server;
 mod target;
 
+pub use embedded::{Embedded, Notices};
 pub use heard::Heard;
+pub use resolve::{ResolveError, Resolved, descriptors, resolve};
+pub use secrets::{FoundSecrets, SecretError, read_secrets};
 pub use target::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};

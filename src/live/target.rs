@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::{Role, WorkerId};
 use crate::cluster::RouterConfig;
+use crate::live::probe::RouteMap;
 use crate::scenario::{HeaderConfig, Legs, OpenAiApi, RouterKind, ServedByConfig};
 
 /// A worker's address.
@@ -97,6 +98,8 @@ pub struct Target {
     pub model: String,
     /// Routing headers.
     pub header: HeaderConfig,
+    /// Values of the target header that probes found to reach each D; `None`: D `d` is index `d`.
+    pub route_map: Option<RouteMap>,
     /// Who served an answer.
     pub served_by: ServedByConfig,
     /// Policies by which the client joins the legs itself.

@@ -35,6 +35,8 @@ labels! {
         Reseed = "reseed",
         /// A request was served by another worker than intended.
         RouteMismatch = "route-mismatch",
+        /// The values of the target header were found anew: which index reaches which D.
+        RouteMapChanged = "route-map-changed",
         /// Discovery saw a worker come up or restart.
         WorkerUp = "worker-up",
         /// Discovery saw a worker go down.

@@ -7,8 +7,10 @@ mod labels;
 mod ledger;
 mod request;
 mod run;
+mod target;
 
 pub use labels::{ExecutionMode, ModeReason, Outcome};
 pub use ledger::{LedgerEvent, LedgerKind};
 pub use request::{RequestRecord, SCHEMA_VERSION};
-pub use run::{RunFacts, SessionFacts, TransferRecord, WorkerRecord};
+pub use run::{HarnessFacts, RunFacts, SessionFacts, TransferRecord, WorkerRecord};
+pub use target::{RouterFact, TargetFacts, TargetWorker};

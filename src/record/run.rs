@@ -105,4 +105,40 @@ pub struct RunFacts {
     pub counters_diverged_after: Option<u64>,
     /// Beliefs of the replayer that a worker's word corrected.
     pub beliefs_corrected: u64,
+    /// The harness itself; null in virtual time, where it costs the run nothing.
+    #[serde(default)]
+    pub harness: Option<HarnessFacts>,
+}
+
+/// What the harness of a run in real time cost, and whether it kept up: figures of the client are only worth what these
+/// allow.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct HarnessFacts {
+    /// How late the driver's loop woke from a timer, sampled every 10 ms: p50, milliseconds of wall time; null without a
+    /// sample.
+    pub loop_lag_p50_ms: Option<f64>,
+    /// p99 of the same.
+    pub loop_lag_p99_ms: Option<f64>,
+    /// Largest of the same.
+    pub loop_lag_max_ms: Option<f64>,
+    /// CPU time of the driver's thread, which sends and receives everything, seconds.
+    pub driver_cpu_s: f64,
+    /// The same over the wall time of the run: 1 is a core with nothing to spare.
+    pub driver_cpu_share: f64,
+    /// CPU time of the whole program over the run, writing and embedded workers included, seconds.
+    pub process_cpu_s: f64,
+    /// Peak resident memory of the program so far, bytes; null where the system does not tell.
+    pub rss_peak_bytes: Option<u64>,
+    /// Connections opened.
+    pub connections: u64,
+    /// HTTP requests sent, control calls and second legs included.
+    pub http_requests: u64,
+    /// Bytes of bodies sent.
+    pub bytes_sent: u64,
+    /// Open files the run may need at once.
+    pub descriptors_needed: u64,
+    /// Open files the program may have.
+    pub descriptors_limit: u64,
+    /// Workers whose own counters could not be read at the end: killed, or not emulated.
+    pub without_account: Vec<String>,
 }

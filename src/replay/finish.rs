@@ -87,8 +87,8 @@ impl Replayer<'_> {
         }
         if !self.stopped {
             self.advance(now, request);
-            self.close_when_done(now);
         }
+        self.close_when_done(now);
     }
 
     fn end_in_session(&mut self, now: Time, request: RequestIx, turn: &Turn, ending: &Ending) {

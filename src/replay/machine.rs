@@ -9,7 +9,7 @@ use crate::protocol::{Action, CallId, Event, TokenRun};
 use crate::record::{LedgerEvent, LedgerKind, RequestRecord, SessionFacts};
 use crate::replay::fleet::Fleet;
 use crate::replay::schedule::{Timers, Wake};
-use crate::replay::turn::{Queued, Turn};
+use crate::replay::turn::{Queued, Stage, Turn};
 use crate::replay::{Mechanism, ReplayConfig, Schedule, plan};
 use crate::sessions::SessionTable;
 use crate::trace::Trace;
@@ -174,6 +174,12 @@ impl<'t> Replayer<'t> {
         self.stop(now);
     }
 
+    /// Sends nothing more: generate requests in flight may end by themselves, turns that still ask or open are
+    /// cancelled, the rest is skipped. [`Replayer::interrupt`] ends what takes too long.
+    pub fn drain(&mut self, now: Time) {
+        self.break_off(now, |stage| stage != Stage::Generating);
+    }
+
     /// Next thing to do to the cluster.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
@@ -207,7 +213,8 @@ impl<'t> Replayer<'t> {
         self.ended == self.planned()
     }
 
-    /// The run was stopped before its end: by [`Replayer::interrupt`], or by a failed turn under `stop-run`.
+    /// The run was stopped before its end: by [`Replayer::interrupt`] or [`Replayer::drain`], or by a failed turn under
+    /// `stop-run`.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
@@ -225,6 +232,11 @@ impl<'t> Replayer<'t> {
     /// Requests on the wire; each awaits an answer of the cluster.
     pub fn in_flight(&self) -> u64 {
         self.active.len() as u64
+    }
+
+    /// Control calls await their answers, also those of turns that have ended.
+    pub fn awaits_calls(&self) -> bool {
+        !self.calls.is_empty()
     }
 
     /// What only the replayer knows, as of `now`.

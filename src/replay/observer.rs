@@ -15,8 +15,13 @@ pub trait Observer {
     /// Something happened beside the requests.
     fn ledger(&mut self, event: &LedgerEvent) -> io::Result<()>;
 
+    /// Nothing more has been handed over for the moment. A driver in virtual time, which never waits, does not call it.
+    fn idle(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Called now and then. `Break` interrupts the run: requests in flight are recorded as cancelled, the rest as
-    /// skipped.
+    /// skipped. In real time those in flight get some time to end first.
     fn progress(&mut self, progress: &Progress) -> ControlFlow<()>;
 }
 

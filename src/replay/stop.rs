@@ -1,4 +1,4 @@
-//! Ends before the end: a stopped session, a stopped or interrupted run; and closing sessions when all is done.
+//! Ends before the end: a stopped session, a stopped, drained or interrupted run; and closing sessions when all is done.
 
 use crate::base::{RequestIx, SessionIx, Time};
 use crate::record::{ExecutionMode, ModeReason, Outcome};
@@ -9,20 +9,29 @@ use crate::replay::turn::Stage;
 impl Replayer<'_> {
     /// Cancels what is in flight, skips the rest, closes the sessions.
     pub(super) fn stop(&mut self, now: Time) {
-        if self.stopped || self.is_done() {
+        self.break_off(now, |_| true);
+    }
+
+    /// Cancels the turns in flight at these stages and skips whatever has not begun; sessions are closed once nothing
+    /// is left in flight.
+    pub(super) fn break_off(&mut self, now: Time, cancels: impl Fn(Stage) -> bool) {
+        if self.is_done() {
             return self.close_when_done(now);
         }
-        self.stopped = true;
-        let in_flight: Vec<RequestIx> = self.active.keys().copied().collect();
-        for request in in_flight {
+        let is_first = !std::mem::replace(&mut self.stopped, true);
+        let cancelled: Vec<RequestIx> =
+            self.active.iter().filter(|(_, turn)| cancels(turn.stage)).map(|(request, _)| *request).collect();
+        for request in cancelled {
             let turn = self.turn_mut(request);
             if turn.stage != Stage::Generating {
                 (turn.mode, turn.reason) = (ExecutionMode::NotSent, ModeReason::RunStopped);
             }
             self.abandon(now, request, Ending::given_up(Outcome::Cancelled, None));
         }
-        for session in 0..self.trace.sessions.len() as u32 {
-            self.skip(now, SessionIx(session), ModeReason::RunStopped);
+        if is_first {
+            for session in 0..self.trace.sessions.len() as u32 {
+                self.skip(now, SessionIx(session), ModeReason::RunStopped);
+            }
         }
         self.close_when_done(now);
     }

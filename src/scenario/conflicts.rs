@@ -104,16 +104,6 @@ pub fn conflicts(scenario: &Scenario) -> Vec<Conflict> {
     found
 }
 
-fn label(policy: RouterPolicy) -> &'static str {
-    match policy {
-        RouterPolicy::Auto => "auto",
-        RouterPolicy::RoundRobin => "round_robin",
-        RouterPolicy::Manual => "manual",
-        RouterPolicy::ConsistentHashing => "consistent_hashing",
-        RouterPolicy::CacheAware => "cache_aware",
-    }
-}
-
 fn refuse(kind: ConflictKind, text: String) -> Vec<Conflict> {
     vec![Conflict { severity: Severity::Refuse, kind, text }]
 }
@@ -125,7 +115,7 @@ fn warn(kind: ConflictKind, text: String) -> Vec<Conflict> {
 /// With sessions, a request that reaches another D than the one holding its session is aborted.
 fn decode_leg_kvc(scenario: &Scenario) -> Vec<Conflict> {
     let (policy, router) = (scenario.policy.name, decode_policy(scenario));
-    let name = label(router);
+    let name = router.as_str();
     match (policy, router) {
         (PolicyName::Default, _) => refuse(
             ConflictKind::TwoCounters,
@@ -178,7 +168,7 @@ fn decode_leg_kvc(scenario: &Scenario) -> Vec<Conflict> {
 /// Without sessions nothing breaks, but the run may not show the policy it names.
 fn decode_leg_pd(scenario: &Scenario) -> Vec<Conflict> {
     let (policy, router) = (scenario.policy.name, decode_policy(scenario));
-    let name = label(router);
+    let name = router.as_str();
     let ignored = |header: &str, wanted: &str| {
         warn(
             ConflictKind::HeaderIgnored,

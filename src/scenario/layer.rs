@@ -66,6 +66,13 @@ impl Layer {
         }
     }
 
+    /// Whether a dotted key was written.
+    pub(super) fn has(&self, key: &str) -> bool {
+        let mut parts = key.split('.');
+        let first = parts.next().and_then(|part| self.table.get(part));
+        parts.try_fold(first, |value, part| value.map(|value| value.get(part))).flatten().is_some()
+    }
+
     /// Lays this file's layer on top of that of the file it extends.
     pub(super) fn extending(self, mut base: Layer) -> Layer {
         base.whole = self.whole.clone();

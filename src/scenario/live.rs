@@ -6,7 +6,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The target of a run in real time. Every time is in seconds of the run unless its name says otherwise.
+/// The target of a run in real time. Limits of the transport are wall time; a length "of the run" goes
+/// `emulation_speed` times faster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LiveConfig {
@@ -32,22 +33,22 @@ pub struct LiveConfig {
     pub header: HeaderConfig,
     /// Where an answer says which worker served it.
     pub served_by: ServedByConfig,
-    /// Longest time to connect.
+    /// Longest time to connect, seconds.
     pub connect_timeout_s: f64,
-    /// Longest time from send to the first token; 0: no limit but `replay.request_timeout_s`.
+    /// Longest time from send to the first token, seconds of the run; 0: no limit but `replay.request_timeout_s`.
     pub first_token_timeout_s: f64,
-    /// Longest time of a control call (open, close, admission, loads, health).
+    /// Longest time of a control call (open, close, admission, loads, health), seconds.
     pub control_timeout_s: f64,
-    /// An idle connection is closed after this time; keep it below the server's keep-alive (uvicorn: 5 s).
+    /// An idle connection is closed after this time, seconds; keep it below the server's keep-alive (uvicorn: 5 s).
     pub pool_idle_s: f64,
     /// Times a request is sent again after 429, 503, or a kept-alive connection that closed before any byte of answer.
     /// Each is counted in the record.
     pub retries: u32,
     /// Wait before the first of them where the server names none (`Retry-After`), milliseconds; doubled each time.
     pub retry_backoff_ms: u64,
-    /// After Ctrl-C: longest wait for requests in flight.
+    /// After Ctrl-C: longest wait for requests in flight, seconds.
     pub drain_s: f64,
-    /// Time between two looks at each worker's `/health`, milliseconds; 0: none.
+    /// Time between two looks at each worker's `/health`, milliseconds of the run; 0: none.
     pub health_poll_ms: u64,
     /// The emulated workers and the clock of the run go this many times faster than real time. Only with emulated targets.
     pub emulation_speed: f64,

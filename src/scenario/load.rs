@@ -19,6 +19,7 @@ use super::schema::{EXTENDS, Kind, Shape};
 use super::shipped::{self, SCENARIOS};
 use super::sugar;
 use super::validate::validate;
+use super::validate_live::count_lists;
 
 /// One value given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +97,9 @@ fn finish(layer: &Layer) -> Result<Scenario, ScenarioError> {
     let mut scenario = Scenario::deserialize(Value::Table(layer.table.clone()))
         .map_err(|error| ScenarioError::one(layer.origin(""), Cause::Syntax(error.message().into())))?;
     let blame = |problem: super::Problem| Located { at: layer.origin(&problem.key), cause: Cause::Impossible(problem) };
-    ScenarioError::check(validate(&scenario).into_iter().map(blame).collect())?;
+    let mut problems = count_lists(&mut scenario, |key| layer.has(key));
+    problems.extend(validate(&scenario));
+    ScenarioError::check(problems.into_iter().map(blame).collect())?;
     resolve_router(&mut scenario);
     Ok(scenario)
 }

@@ -5,6 +5,7 @@
 //! Reading order: `load` (the whole way from text), `layer` and `schema` (one source, checked), `sugar` (presets),
 //! `validate…`, `conflicts`, `setup` (beside a trace, for a driver), [`preflight`](mod@preflight).
 
+mod address;
 mod conflicts;
 mod error;
 mod idle_fault;
@@ -12,6 +13,7 @@ mod layer;
 mod live;
 mod load;
 mod model;
+mod needs;
 pub mod preflight;
 mod schema;
 mod setup;
@@ -20,13 +22,16 @@ mod sugar;
 mod validate;
 mod validate_cost;
 mod validate_fault;
+mod validate_live;
 mod validate_range;
 
+pub use address::Address;
 pub use conflicts::{Conflict, ConflictKind, Severity, conflicts, resolve_router};
 pub use error::{Cause, Located, Origin, Problem, ScenarioError, SetupError};
 pub use live::{HeaderConfig, Legs, LiveConfig, OpenAiApi, RouterKind, ServedByConfig, TargetKind, TargetValue};
 pub use load::{Overlay, load, load_text};
 pub use model::{IntegrityConfig, Scenario, TraceConfig};
+pub use needs::Needs;
 pub use preflight::{Preflight, preflight};
 pub use schema::schema;
 pub use setup::Setup;
@@ -34,3 +39,4 @@ pub use shipped::shipped_scenarios;
 pub use validate::validate;
 pub use validate_cost::check_span;
 pub use validate_fault::{FaultFields, fault_fields, fault_label};
+pub use validate_live::{SESSIONS_REACH_P, is_header_name};

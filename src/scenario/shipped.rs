@@ -20,6 +20,7 @@ pub(super) const SCENARIOS: &[Embedded] = embedded!("":
     "dp8", "dp8-x1",
     "v5-2p6d", "v5-2p6d-x1",
     "burst-cap4",
+    "live-embedded", "live-sglang", "live-openai",
 );
 
 /// Timing presets.

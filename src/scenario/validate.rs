@@ -1,12 +1,14 @@
 //! Values no run can have, each with a sentence. All of them are returned, not only the first.
 //!
 //! Types and closed sets are the schema's; pairs that run but mislead are [`super::conflicts()`]'s. Ranges of single
-//! numbers are in `validate_range`, what numbers make together in `validate_cost`, faults in `validate_fault`.
+//! numbers are in `validate_range`, what numbers make together in `validate_cost`, faults in `validate_fault`,
+//! `[live]` in `validate_live`.
 
 use super::error::Problem;
 use super::model::Scenario;
 use super::validate_cost::{iteration, kv_bytes};
 use super::validate_fault::{fault_problems, slowdowns};
+use super::validate_live::live_problems;
 use super::validate_range::ranges;
 use crate::replay::Mechanism;
 
@@ -23,6 +25,7 @@ pub fn validate(scenario: &Scenario) -> Vec<Problem> {
         fault_problems(fault, index, &scenario.cluster, &mut problems);
     }
     slowdowns(&scenario.fault, &mut problems);
+    live_problems(scenario, &mut problems);
     problems
 }
 

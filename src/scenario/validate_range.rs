@@ -120,7 +120,7 @@ pub(super) fn shown(value: f64) -> String {
 }
 
 fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
-    let Scenario { cluster, engine, replay, policy, admission, integrity, .. } = scenario;
+    let Scenario { cluster, engine, replay, policy, admission, live, integrity, .. } = scenario;
     let unlimited = Range::length(1.0, "0 is no limit").or_zero();
     vec![
         ("cluster.transfer_timeout_s", cluster.transfer_timeout_s, Range::length(1.0, "")),
@@ -145,19 +145,25 @@ fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
             Range::new(1.0, 1e9, ""),
         ),
         ("admission.usable_share", admission.usable_share, SHARE),
+        ("live.connect_timeout_s", live.connect_timeout_s, Range::new(1e-3, 3600.0, "")),
+        ("live.first_token_timeout_s", live.first_token_timeout_s, unlimited),
+        ("live.control_timeout_s", live.control_timeout_s, Range::new(1e-3, 3600.0, "")),
+        ("live.pool_idle_s", live.pool_idle_s, Range::new(1e-3, 3600.0, "").or_zero()),
+        ("live.drain_s", live.drain_s, Range::new(1e-3, 3600.0, "").or_zero()),
+        ("live.emulation_speed", live.emulation_speed, Range::new(1e-3, 1e4, "10 is ten times faster")),
         ("integrity.max_bad_share", integrity.max_bad_share, SHARE),
         ("integrity.max_schedule_lag_p99_ms", integrity.max_schedule_lag_p99_ms, Range::length(1e3, "").or_zero()),
     ]
 }
 
-fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 18] {
+fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 23] {
     const HOUR_US: u64 = 3_600_000_000;
     const LONGEST_MS: u64 = 1_000_000_000_000;
     const POOL: u64 = 1_000_000_000_000;
     const WORKERS: u64 = 1024;
     // The 1,000 replicas there may be count up from it, and must fit into TOML too.
     const SEED: u64 = i64::MAX as u64 - 1000;
-    let Scenario { cluster, engine, replay, admission, .. } = scenario;
+    let Scenario { cluster, engine, replay, admission, live, .. } = scenario;
     [
         ("seed", scenario.seed, 0, SEED),
         ("cluster.prefill", cluster.prefill.into(), 0, WORKERS),
@@ -175,6 +181,11 @@ fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 18] {
         ("engine.admission_cost_us", engine.admission_cost_us, 0, HOUR_US),
         ("engine.kv_bytes_per_token", engine.kv_bytes_per_token, 1, 1_000_000_000),
         ("replay.load_poll_ms", replay.load_poll_ms, 1, LONGEST_MS),
+        ("live.retries", live.retries.into(), 0, 100),
+        ("live.retry_backoff_ms", live.retry_backoff_ms, 0, 60_000),
+        ("live.health_poll_ms", live.health_poll_ms, 0, LONGEST_MS),
+        ("live.body_cache_mib", live.body_cache_mib.into(), 1, 1 << 20),
+        ("live.token_id_count", live.token_id_count.into(), 2, 1 << 31),
         ("admission.cap_max", admission.cap_max.into(), 1, u32::MAX.into()),
         ("admission.open_attempts", admission.open_attempts.into(), 1, 1000),
     ]

@@ -201,6 +201,7 @@ impl<'a> Driver<'a> {
             planned: replay.planned,
             counters_diverged_after: replay.counters_diverged_after,
             beliefs_corrected: replay.beliefs_corrected,
+            harness: None,
         }
     }
 }

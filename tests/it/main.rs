@@ -13,9 +13,11 @@
 
 mod bounds;
 mod cli;
+mod cluster;
 mod damage;
 mod docs;
 mod interrupts;
+mod live;
 mod replicas;
 mod results;
 mod run;

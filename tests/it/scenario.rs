@@ -247,7 +247,10 @@ fn bad_files_are_named_with_cause_and_remedy() {
     let wanted =
         "--scenario v3-1p7: no scenario is called `v3-1p7`; did you mean `v3-1p7d`? write one of default, v2-1p7d";
     assert!(text.starts_with(wanted), "{text}");
-    assert!(text.ends_with(", burst-cap4, or the path of a `.toml` file"), "{text}");
+    assert!(
+        text.ends_with(", burst-cap4, live-embedded, live-sglang, live-openai, or the path of a `.toml` file"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -56,7 +56,11 @@ impl JsonLines {
         self.file.sync_all().map_err(|error| at_path(&self.path, error))
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    /// Hands the gathered lines to the file.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
         // Cleared in either case: lines that could not be written must not be written twice.
         let written = self.file.write_all(&self.gathered);
         self.gathered.clear();

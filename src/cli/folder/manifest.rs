@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{HostFacts, RUN, Sizes};
+use crate::cli::live::described;
 use crate::cli::provenance::{VERSION, run_id};
-use crate::record::RunFacts;
+use crate::record::{RunFacts, TargetFacts};
 use crate::results::{RunInfo, RunState};
 use crate::scenario::Scenario;
 use crate::trace::{Trace, TraceStats};
@@ -58,6 +59,9 @@ pub struct RunManifest {
     pub version: String,
     /// What answered the requests, with its version.
     pub cluster: String,
+    /// The target of a run in real time; null in virtual time.
+    #[serde(default)]
+    pub target: Option<TargetFacts>,
     /// Command line, secrets blanked.
     pub command_line: Vec<String>,
     /// The machine that ran.
@@ -133,7 +137,13 @@ impl TraceFacts {
 
 impl RunManifest {
     /// Of a run about to begin in the folder `name`.
-    pub fn begin(name: &str, scenario: &Scenario, trace: &Trace, info: &RunInfo) -> RunManifest {
+    pub fn begin(
+        name: &str,
+        scenario: &Scenario,
+        trace: &Trace,
+        info: &RunInfo,
+        target: Option<&TargetFacts>,
+    ) -> RunManifest {
         RunManifest {
             tool: TOOL.into(),
             schema_version: SCHEMA_VERSION,
@@ -150,7 +160,8 @@ impl RunManifest {
             scenario: scenario.clone(),
             trace: TraceFacts::of(trace),
             version: VERSION.into(),
-            cluster: format!("emulated {VERSION}"),
+            cluster: target.map_or_else(|| format!("emulated {VERSION}"), described),
+            target: target.cloned(),
             command_line: redact(std::env::args_os().map(|arg| arg.to_string_lossy().into_owned())),
             host: HostFacts::read(),
             info: info.clone(),

@@ -3,13 +3,17 @@
 //! Owns the form of refusals (`{"error": {…}}`), not what is refused. Invariant: whatever a client sends, the answer is
 //! a status and a JSON body; nothing here panics or waits without an end the connection's close would not bring.
 
+use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::live::api::{OpenAiError, OpenAiErrorBody};
 
@@ -51,6 +55,19 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         json_with(self.status, &json!({ "error": { "message": self.message } }))
     }
+}
+
+/// Serves without delay of small writes. Ends once `stopped` says so and every connection is closed.
+pub(super) async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Receiver<bool>) {
+    let undelayed = listener.tap_io(|stream| {
+        // A connection that is gone already shows it on its first read.
+        let _ = stream.set_nodelay(true);
+    });
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    // Never an error: a failed accept is tried again.
+    let _ = axum::serve(undelayed, routes).with_graceful_shutdown(stop).await;
 }
 
 /// 200 with a JSON body.

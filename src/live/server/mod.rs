@@ -6,6 +6,6 @@ mod router;
 pub mod upstream;
 mod worker;
 
-pub use process::{adopt, run_worker, stopped};
+pub use process::{adopt, run_router, run_worker, stopped};
 pub use router::{RouterServerOptions, serve_router};
 pub use worker::{ApiKey, Listeners, RequestLog, SglangVersion, WorkerServerOptions, serve_worker};

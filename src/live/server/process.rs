@@ -4,6 +4,7 @@ use std::io;
 use std::net::TcpListener;
 use std::time::Duration;
 
+use super::router::{RouterServerOptions, serve_router};
 use super::worker::{Listeners, WorkerServerOptions, serve_worker};
 use crate::node::NodeConfig;
 
@@ -24,6 +25,17 @@ pub fn run_worker(
         let listeners = Listeners { http: adopt(http)?, bootstrap: bootstrap.map(adopt).transpose()? };
         serve_worker(listeners, config, options, stopped(stop)).await
     })
+}
+
+/// Serves a router on this thread until `stop` says so, then as [`serve_router`] ends.
+/// Errors: no runtime can be had, or the listener cannot be used.
+pub fn run_router(
+    http: TcpListener,
+    options: RouterServerOptions,
+    stop: impl Fn() -> bool + Send + 'static,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { serve_router(adopt(http)?, options, stopped(stop)).await })
 }
 
 /// A listener for the running runtime.

@@ -115,14 +115,17 @@ fn play(seed: u64) -> (Trace, ReplayerConfig, Run) {
     let cap = config.admission.cap_max;
     let limit = config.replay.concurrency as u64;
     let break_at = dice.pick(&[None, None, None, Some(crate::base::Time::ZERO + dur(1.3))]);
+    let drains_for = dice.pick(&[dur(0.0), dur(0.7)]);
     let run = run_watched(&trace, config.clone(), fake, |now, replayer| {
         replayer.table.check().unwrap();
         assert!(limit == 0 || replayer.in_flight() <= limit);
         for worker in 0..replayer.fleet.len() as u16 {
             assert!(!by_router || replayer.table.slots(worker) <= cap, "slots above the cap");
         }
-        if break_at.is_some_and(|at| now >= at) {
+        if break_at.is_some_and(|at| now >= at + drains_for) {
             replayer.interrupt(now);
+        } else if break_at.is_some_and(|at| now >= at) {
+            replayer.drain(now);
         }
     });
     (trace, config, run)

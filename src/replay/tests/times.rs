@@ -1,6 +1,6 @@
 //! Cases of areas B and C: when turns are sent, what they waited for, what follows a failure.
 
-use super::fake::{Fake, config, dur, run, run_watched, secs, trace};
+use super::fake::{Fake, Run, config, dur, run, run_watched, secs, trace};
 use crate::base::RequestIx;
 use crate::policies::PolicyName;
 use crate::record::{ModeReason, Outcome, RequestRecord};
@@ -234,4 +234,39 @@ fn case_93_an_interrupt_leaves_a_record_of_everything() {
     });
     assert_eq!(run.outcomes(), [("cancelled", 1), ("ok", 4), ("skipped", 3)].into());
     assert!(run.fake.workers.iter().all(|worker| worker.sessions.is_empty()), "sessions are closed");
+}
+
+/// At 4.1 s both sessions have a turn in flight, or a call under way: nothing new leaves, and at most so long a wait
+/// follows for what is on the wire.
+fn drained(service_s: f64, longest_s: f64) -> (Run, usize) {
+    let trace = two_sessions_of_four();
+    let mut sent = 0;
+    let mut sent_at_drain = None;
+    let run = run_watched(&trace, config(PolicyName::Sticky, 2), Fake::new(2, service_s), |now, replayer| {
+        sent = replayer.router_sends as usize;
+        if now >= secs(4.1) {
+            sent_at_drain.get_or_insert(sent);
+            replayer.drain(now);
+        }
+        if now >= secs(4.1 + longest_s) {
+            replayer.interrupt(now);
+        }
+    });
+    (run, sent - sent_at_drain.unwrap())
+}
+
+#[test]
+fn a_drain_lets_what_is_in_flight_end_and_sends_nothing_more() {
+    let (run, sent_after) = drained(0.5, 10.0);
+    assert_eq!(sent_after, 0);
+    // The turn that still asked for admission is cancelled, the one on the wire ends by itself.
+    assert_eq!(run.outcomes(), [("cancelled", 1), ("ok", 5), ("skipped", 2)].into());
+    assert!(run.end > secs(4.1));
+    assert!(run.fake.workers.iter().all(|worker| worker.sessions.is_empty()), "sessions are closed");
+}
+
+#[test]
+fn what_outlasts_the_drain_is_cancelled() {
+    let (run, _) = drained(100.0, 1.0);
+    assert_eq!(run.outcomes(), [("cancelled", 2), ("skipped", 6)].into());
 }

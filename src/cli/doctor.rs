@@ -1,0 +1,119 @@
+//! `doctor`: what the scenario's target is and can do, as a table, before anything is replayed.
+//!
+//! Owns the arguments and the table. The questions are `live::probe`'s, and so is what the answers mean.
+
+use clap::Args;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::inputs::ScenarioArgs;
+use crate::cli::output::FormatName;
+use crate::cli::stdout;
+use crate::cli::terminal::Terminal;
+use crate::live::cluster::{ClusterPlan, EmbeddedCluster};
+use crate::live::probe::{Check, Verdict, examine};
+use crate::live::{FoundSecrets, read_secrets};
+use crate::results::render::{Format, Table, visible};
+use crate::scenario::{Scenario, resolve_router};
+
+const EXAMPLES: &str = "\
+Examples:
+  pdreplay doctor -s live-sglang.toml                   a cluster of SGLang workers behind its router
+  pdreplay doctor --set live.target=openai --set 'live.colocated=[\"http://127.0.0.1:8000\"]' --mechanism dp
+  pdreplay doctor                                       the emulated cluster, started for it and stopped again
+
+Each worker is asked for its health, version, model, loads, sessions and admission, and one token is generated over the
+way the run's requests will take; with indices in the target header, one for each decode worker, twice. Takes at most
+some ten seconds. Results are ok, off (not there, not needed), warn and fail. Exits with 0 when a replay can run, with 1
+when a check failed, with 2 on bad usage.";
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    scenario: ScenarioArgs,
+    /// Format of what is printed.
+    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    format: FormatName,
+    /// The same as `--format json`.
+    #[arg(long, conflicts_with = "format", help_heading = "Output")]
+    json: bool,
+}
+
+/// Tokens a block of an embedded cluster's prefix caches; it only serves a few one-token prompts.
+const BLOCK_SIZE: u32 = 64;
+
+/// Runs it.
+pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let scenario = args.scenario.resolve()?;
+    let FoundSecrets { secrets, hints } = read_secrets(&scenario.live).map_err(Failure::input)?;
+    hints.iter().for_each(|hint| terminal.messages.warning(hint));
+    let cluster = if scenario.live.is_embedded() { Some(start(&scenario)?) } else { None };
+    let addresses = cluster.as_ref().map(EmbeddedCluster::addresses);
+    let checks = examine(&scenario, addresses, secrets).map_err(Failure::broke)?;
+    if let Some(cluster) = cluster {
+        cluster.stop().map_err(Failure::broke)?;
+    }
+    terminal.messages.settle();
+    let format = if args.json { Format::Json } else { args.format.format() };
+    stdout::print(&shown(&checks, format, terminal))?;
+    let failed = checks.iter().any(|check| check.result == Verdict::Fail);
+    Ok(if failed { Exit::Broke } else { Exit::Ok })
+}
+
+fn start(scenario: &Scenario) -> Result<EmbeddedCluster, Failure> {
+    let mut scenario = scenario.clone();
+    resolve_router(&mut scenario);
+    let plan = ClusterPlan {
+        speed: scenario.live.emulation_speed,
+        ..ClusterPlan::new(scenario.cluster, scenario.engine, BLOCK_SIZE)
+    };
+    EmbeddedCluster::start(plan).map_err(Failure::broke)
+}
+
+/// On a terminal, what follows from a check stands below the table, where lines are not cut.
+fn shown(checks: &[Check], format: Format, terminal: &Terminal) -> String {
+    let short = |check: &Check| [check.check, check.result.as_str(), &check.detail].map(str::to_owned).to_vec();
+    match format {
+        Format::Table => {
+            let table = Table::plain(&["check", "result", "detail"], checks.iter().map(short).collect());
+            let table = table.render(format, terminal.style);
+            let below: String = checks.iter().filter(|check| check.result != Verdict::Ok).map(follows).collect();
+            if below.is_empty() { table } else { table + "\n" + &below }
+        }
+        Format::Json | Format::Csv | Format::Markdown => {
+            let long = |check: &Check| [short(check), vec![check.will_be_off.clone(), check.remedy.clone()]].concat();
+            let titles = ["check", "result", "detail", "will_be_off", "remedy"];
+            Table::plain(&titles, checks.iter().map(long).collect()).render(format, terminal.style)
+        }
+    }
+}
+
+fn follows(check: &Check) -> String {
+    let part = |label: &str, text: &str| if text.is_empty() { String::new() } else { format!("  {label}: {text}\n") };
+    let parts = part("off", &check.will_be_off) + &part("do", &check.remedy);
+    if parts.is_empty() {
+        return String::new();
+    }
+    let head = format!("{} {}: {}\n", check.result.as_str(), check.check, check.detail);
+    (head + &parts).lines().map(|line| visible(line).into_owned() + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_is_told_below_the_table_and_in_full() {
+        let check = Check {
+            check: "admission",
+            result: Verdict::Warn,
+            detail: "D0: 404\u{1b}".into(),
+            will_be_off: "direct appends".into(),
+            remedy: "use another".into(),
+        };
+        assert_eq!(follows(&check), "warn admission: D0: 404\\u{1b}\n  off: direct appends\n  do: use another\n");
+        let silent = Check { will_be_off: String::new(), remedy: String::new(), ..check };
+        assert_eq!(follows(&silent), "");
+    }
+}

@@ -1,0 +1,188 @@
+//! `--target live` on the command line: its flags, and a target made ready for one run.
+//!
+//! Owns the order of things before a live run: secrets, embedded cluster, a look at the servers, open files. What is wrong
+//! is told before a run folder is claimed.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::exit::Failure;
+use crate::cli::terminal::Terminal;
+use crate::live::driver::{DriveOptions, LiveError, Shortage};
+use crate::live::{self, Embedded, Resolved, SecretError, Target};
+use crate::record::TargetFacts;
+use crate::replay::{Observer, RunEnd};
+use crate::scenario::{Overlay, Scenario, Setup};
+use crate::trace::Trace;
+
+/// What requests are sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TargetArg {
+    /// The emulated cluster, in virtual time.
+    Virtual,
+    /// What `[live]` of the scenario describes, in real time.
+    Live,
+}
+
+/// Flags of a live target; each stands for a key of `[live]`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Live target")]
+pub struct LiveArgs {
+    /// Clock of the run and of the emulated workers against the wall's: 10 is ten times faster. Emulated targets only.
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    emulation_speed: Option<String>,
+    /// Base URL of the PD router.
+    #[arg(long, value_name = "URL")]
+    router: Option<String>,
+    /// Base URL of P0, P1, …; may be repeated. "URL PORT" names the bootstrap port (8998).
+    #[arg(long, value_name = "URL")]
+    prefill: Vec<String>,
+    /// Base URL of D0, D1, …; may be repeated.
+    #[arg(long, value_name = "URL")]
+    decode: Vec<String>,
+    /// Base URL of W0, W1, …: an OpenAI-compatible server, unless live.target says otherwise; may be repeated.
+    #[arg(long, value_name = "URL")]
+    worker: Vec<String>,
+    /// Environment variable with the API key.
+    #[arg(long, value_name = "NAME")]
+    api_key_env: Option<String>,
+}
+
+impl LiveArgs {
+    /// The flags as scenario keys. Addresses name the kind of target too, where `is_embedded` says that nothing else does.
+    pub fn overlays(&self, is_embedded: bool) -> Vec<Overlay> {
+        let list = |urls: &[String]| {
+            let quoted: Vec<String> = urls.iter().map(|url| format!("{url:?}")).collect();
+            (!urls.is_empty()).then(|| format!("[{}]", quoted.join(", ")))
+        };
+        let (sglang, openai) =
+            (self.router.is_some() || !self.prefill.is_empty() || !self.decode.is_empty(), !self.worker.is_empty());
+        let kind = match (sglang, openai) {
+            (true, _) => Some("sglang".to_owned()),
+            (false, true) => Some("openai".to_owned()),
+            (false, false) => None,
+        };
+        let flags = [
+            ("--prefill, --decode, --router or --worker:", "live.target", kind.filter(|_| is_embedded)),
+            ("--emulation-speed", "live.emulation_speed", self.emulation_speed.clone()),
+            ("--router", "live.router", self.router.clone()),
+            ("--prefill", "live.prefill", list(&self.prefill)),
+            ("--decode", "live.decode", list(&self.decode)),
+            ("--worker", "live.colocated", list(&self.worker)),
+            ("--api-key-env", "live.api_key_env", self.api_key_env.clone()),
+        ];
+        let given = flags.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value?)));
+        given.map(|(flag, key, value)| Overlay::shorthand(flag, key, &value)).collect()
+    }
+}
+
+/// A target that a run can be sent to at once.
+#[derive(Debug)]
+pub struct Ready {
+    /// For the driver.
+    pub target: Target,
+    /// For the driver.
+    pub options: DriveOptions,
+    /// For `run.json`.
+    pub facts: TargetFacts,
+    /// What should be known beforehand, a sentence each.
+    pub hints: Vec<String>,
+    cluster: Option<Embedded>,
+}
+
+impl Ready {
+    /// Makes the target of a scenario ready: starts the embedded cluster, or looks at the servers.
+    pub fn make(scenario: &Scenario, trace: &Trace, setup: &Setup) -> Result<Ready, Failure> {
+        let found = live::read_secrets(&scenario.live)?;
+        let start = || Embedded::start(scenario, setup, trace.meta.block_size);
+        let cluster = scenario.live.is_embedded().then(start).transpose().map_err(Failure::broke)?;
+        let addresses = cluster.as_ref().map(Embedded::addresses);
+        let Resolved { target, facts } =
+            live::resolve(scenario, addresses, found.secrets, trace.sessions.len()).map_err(Failure::input)?;
+        let options = DriveOptions {
+            speed: scenario.live.emulation_speed,
+            drain: Duration::from_secs_f64(scenario.live.drain_s),
+            health_poll: health_poll(scenario),
+            descriptors: live::descriptors(&target, scenario.live.target)?,
+        };
+        Ok(Ready { target, options, facts, hints: found.hints, cluster })
+    }
+
+    /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.
+    pub fn drive(self, trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, Failure> {
+        let Ready { target, options, mut cluster, .. } = self;
+        let notices = cluster.as_mut().and_then(Embedded::notices);
+        let ended = live::driver::drive(trace, setup, target, options, notices, observer).map_err(stopped)?;
+        cluster.map(Embedded::stop).transpose().map_err(Failure::broke)?;
+        Ok(ended)
+    }
+
+    /// Says what the run is sent to, and what should be known.
+    pub fn tell(&self, scenario: &Scenario, terminal: &Terminal) {
+        terminal.messages.note(format!("  live: {}", described(&self.facts)));
+        self.hints.iter().for_each(|hint| terminal.messages.warning(hint));
+        if let Some(warning) = unlimited(scenario) {
+            terminal.messages.warning(warning);
+        }
+    }
+}
+
+/// Period of the looks in wall time; not so short that looks are all the workers do.
+fn health_poll(scenario: &Scenario) -> Option<Duration> {
+    const LEAST: Duration = Duration::from_millis(20);
+    let live = &scenario.live;
+    let every = Duration::from_secs_f64(live.health_poll_ms as f64 / 1e3 / live.emulation_speed);
+    (live.health_poll_ms > 0).then(|| every.max(LEAST))
+}
+
+/// A run in real time ends by itself only when silence has a limit.
+fn unlimited(scenario: &Scenario) -> Option<String> {
+    let replay = &scenario.replay;
+    let endless = replay.stall_timeout_s == 0.0 && replay.request_timeout_s == 0.0;
+    endless.then(|| {
+        "replay.stall_timeout_s and replay.request_timeout_s are 0: a stream that goes quiet is waited for for ever"
+            .into()
+    })
+}
+
+/// A target in a line: `sglang, 1 P 2 D behind smg 1.13.0, legs joined by the router, clock ×1`.
+pub fn described(facts: &TargetFacts) -> String {
+    let role = |letter: char| facts.workers.iter().filter(|worker| worker.worker.starts_with(letter)).count() as u64;
+    let counts = [('P', role('P')), ('D', role('D')), ('W', role('W'))].into_iter().filter(|(_, count)| *count > 0);
+    let workers = counts.map(|(letter, count)| format!("{count} {letter}")).collect::<Vec<_>>().join(" ");
+    let router = facts.router.as_ref().map(|router| format!(" behind {} {}", router.kind, router.version));
+    let joined = facts.legs.as_deref().filter(|legs| *legs == "direct").map(|_| ", legs joined by the client");
+    let version = facts.workers.first().filter(|worker| !worker.engine.is_empty() && facts.kind != "embedded");
+    let version = version.map(|worker| format!(" ({} {})", worker.engine, worker.version));
+    let speed = facts.emulation_speed;
+    let clock = if speed == 1.0 { String::new() } else { format!(", clock {speed} times real time") };
+    let parts = [version, router, joined.map(str::to_owned)].into_iter().flatten().collect::<String>();
+    format!("{}, {workers}{}{clock}", facts.kind, parts.trim_end())
+}
+
+/// The driver label of a run: what its records mean depends on it.
+pub fn driver_label(facts: &TargetFacts) -> String {
+    format!("real time on {}", described(facts))
+}
+
+/// A live run that could not go to its end.
+fn stopped(error: LiveError) -> Failure {
+    match error {
+        LiveError::Observer(error) => crate::cli::drive::broken(error),
+        LiveError::Client(error) => Failure::input(error),
+        error @ LiveError::Start(_) => Failure::broke(error),
+    }
+}
+
+impl From<SecretError> for Failure {
+    fn from(error: SecretError) -> Failure {
+        Failure::input(error)
+    }
+}
+
+impl From<Shortage> for Failure {
+    fn from(error: Shortage) -> Failure {
+        Failure::input(error)
+    }
+}

@@ -1,0 +1,159 @@
+//! `router`: the PD router as a process of its own, in front of workers that are already there.
+
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use serde_json::json;
+
+use crate::base::Dur;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::signals::Signals;
+use crate::cli::stdout;
+use crate::cli::terminal::Terminal;
+use crate::cli::worker::{bind, incarnation_now};
+use crate::cluster::{RouterConfig, RouterPolicy};
+use crate::live::clock::Clock;
+use crate::live::server::upstream::base_url;
+use crate::live::server::{RequestLog, RouterServerOptions, run_router};
+use crate::live::{Addresses, Endpoint};
+use crate::node::RetryRule;
+
+const EXAMPLES: &str = "\
+Examples:
+  pdreplay router --prefill http://127.0.0.1:9101 --decode http://127.0.0.1:9201 http://127.0.0.1:9202 --port 9000
+  pdreplay router --prefill http://10.0.0.1:30000 8998 --decode http://10.0.0.2:30000 --decode-policy manual
+  pdreplay router --worker http://127.0.0.1:9301 http://127.0.0.1:9302 --decode-policy cache_aware
+
+Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most 2 s); a second signal ends it at once.";
+
+/// Arguments of `router`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct RouterArgs {
+    /// Base URL of a prefill worker, and the port of its bootstrap server where that is not the URL's own (SGLang: 8998).
+    /// May be repeated: P0, P1, ….
+    #[arg(long, value_name = "URL [PORT]", num_args = 1.., requires = "decode", conflicts_with = "worker", help_heading = "Workers")]
+    prefill: Vec<String>,
+    /// Base URLs of decode workers: D0, D1, ….
+    #[arg(long, value_name = "URL", num_args = 1.., requires = "prefill", help_heading = "Workers")]
+    decode: Vec<String>,
+    /// Base URLs of colocated workers, W0, W1, …, instead of P and D.
+    #[arg(long, value_name = "URL", num_args = 1.., required_unless_present = "prefill", help_heading = "Workers")]
+    worker: Vec<String>,
+    /// Policy that chooses P.
+    #[arg(long, value_name = "POLICY", default_value = "round_robin", help_heading = "Routing", value_parser = PossibleValuesParser::new(RouterPolicy::CHOICES.map(RouterPolicy::as_str)))]
+    prefill_policy: String,
+    /// Policy that chooses D, or the colocated worker. `consistent_hashing` follows x-smg-target-worker and
+    /// x-smg-routing-key, `manual` the latter.
+    #[arg(long, value_name = "POLICY", default_value = "round_robin", help_heading = "Routing", value_parser = PossibleValuesParser::new(RouterPolicy::CHOICES.map(RouterPolicy::as_str)))]
+    decode_policy: String,
+    /// Whether the index in x-smg-target-worker counts all workers, or only those that are healthy now, as smg does: then
+    /// an index names another worker once one before it has died.
+    #[arg(long, value_name = "BOOL", default_value = "true", action = clap::ArgAction::Set, help_heading = "Routing")]
+    stable_indices: bool,
+    /// Send a request again after 408, 429, 500, 502, 503 and 504: 5 tries, 50 ms apart and 1.5 times more each, as smg
+    /// does. Off, because it hides failures and doubles work.
+    #[arg(long, help_heading = "Routing")]
+    retries: bool,
+    /// Time between two looks at each worker's /health.
+    #[arg(long, value_name = "MS", default_value = "1000", help_heading = "Routing", value_parser = clap::value_parser!(u64).range(1..))]
+    health_interval_ms: u64,
+    /// A worker that has not answered a look by then is not healthy.
+    #[arg(long, value_name = "MS", default_value = "5000", help_heading = "Routing", value_parser = clap::value_parser!(u64).range(1..))]
+    health_timeout_ms: u64,
+    /// Seed of the rendezvous numbers.
+    #[arg(long, value_name = "N", default_value = "42", help_heading = "Routing")]
+    seed: u64,
+    /// Address to listen on.
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", help_heading = "Server")]
+    host: String,
+    /// Port; 0: a free one.
+    #[arg(long, value_name = "PORT", default_value = "0", help_heading = "Server")]
+    port: u16,
+    /// Process identity told by /server_info; must grow with each restart. Default: from the time of the start.
+    #[arg(long, value_name = "N", help_heading = "Server")]
+    incarnation: Option<u32>,
+    /// Print the endpoint as a line of JSON.
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// A line for each request, and for each change of a worker's health, on stderr.
+    #[arg(long, help_heading = "Output")]
+    log_requests: bool,
+}
+
+/// Runs it.
+pub fn run(args: &RouterArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let workers = args.workers()?;
+    let policies = RouterConfig {
+        prefill_policy: policy(&args.prefill_policy),
+        decode_policy: policy(&args.decode_policy),
+        stable_indices: args.stable_indices,
+    };
+    let incarnation = args.incarnation.unwrap_or_else(incarnation_now);
+    let options = RouterServerOptions {
+        retry: args.retries.then_some(RetryRule::SMG),
+        seed: args.seed,
+        incarnation,
+        health_every: Dur::from_millis(args.health_interval_ms),
+        health_timeout: Duration::from_millis(args.health_timeout_ms),
+        log: args.log_requests.then(|| {
+            let messages = terminal.messages.clone();
+            RequestLog::new(move |line| messages.note(line))
+        }),
+        ..RouterServerOptions::new(Clock::start(1.0), workers, policies)
+    };
+    let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
+    let http = bind(&args.host, args.port)?;
+    let at = http.local_addr().map_err(|error| Failure::broke(format!("cannot tell the own address: {error}")))?;
+    let url = format!("http://{at}");
+    let line = if args.json {
+        let line = json!({
+            "worker": "router", "role": "router", "url": url, "port": at.port(), "incarnation": incarnation,
+            "pid": std::process::id(),
+        });
+        line.to_string()
+    } else {
+        format!("router {url}")
+    };
+    stdout::print(&line)?;
+    run_router(http, options, move || signals.caught().is_some())
+        .map_err(|error| Failure::broke(format!("the server cannot go on: {error}")))?;
+    Ok(Exit::Ok)
+}
+
+impl RouterArgs {
+    fn workers(&self) -> Result<Addresses, Failure> {
+        let (mut prefill, mut wrong) = (Vec::<Endpoint>::new(), Vec::new());
+        for word in &self.prefill {
+            match (word.parse::<u16>(), prefill.last_mut()) {
+                (Ok(port), Some(last)) if last.bootstrap_port.is_none() => last.bootstrap_port = Some(port),
+                _ => prefill.extend(endpoint("prefill", word, &mut wrong)),
+            }
+        }
+        let mut plain = |flag: &str, words: &[String]| -> Vec<Endpoint> {
+            words.iter().filter_map(|word| endpoint(flag, word, &mut wrong)).collect()
+        };
+        let (decode, colocated) = (plain("decode", &self.decode), plain("worker", &self.worker));
+        if wrong.is_empty() {
+            return Ok(Addresses { router: None, prefill, decode, colocated });
+        }
+        Err(Failure::inputs(wrong))
+    }
+}
+
+fn endpoint(flag: &str, word: &str, wrong: &mut Vec<String>) -> Option<Endpoint> {
+    match base_url(word) {
+        Ok(url) => Some(Endpoint { url, bootstrap_port: None }),
+        Err(why) => {
+            wrong.push(format!("--{flag}: {why}"));
+            None
+        }
+    }
+}
+
+/// The parser lets no other name through.
+fn policy(name: &str) -> RouterPolicy {
+    let found = RouterPolicy::CHOICES.into_iter().find(|policy| policy.as_str() == name);
+    found.unwrap_or(RouterPolicy::RoundRobin)
+}

@@ -1,0 +1,360 @@
+//! One generate request, from its first send to its answer: routing headers, both legs, repeats, who served it.
+//!
+//! Invariant: ends in exactly one [`Answer`], unless the task is dropped; then every stream of it is closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Url;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{sleep, timeout};
+
+use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::live::api::{INCARNATION_HEADER, PREFILL_HEADER, WORKER_HEADER};
+use crate::live::client::body::{Body, Rendezvous};
+use crate::live::client::http::Counts;
+use crate::live::client::leg::{self, LegEnd};
+use crate::live::client::line::{Line, OnWorker};
+use crate::live::client::routes::Routes;
+use crate::live::client::words;
+use crate::protocol::{Answer, ErrorClass, Finish, Phases, Route, RoutingHeader};
+use crate::scenario::{Legs, TargetValue};
+
+/// A request that is ready to go.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub request: RequestIx,
+    pub session: SessionIx,
+    /// Its session's id, for a routing key.
+    pub session_id: String,
+    pub route: Route,
+    pub body: Body,
+}
+
+/// Where it went and what the legs said.
+#[derive(Debug)]
+struct Landing {
+    end: LegEnd,
+    prefill: Option<WorkerId>,
+    decode: Option<WorkerId>,
+    /// From send to the end of the prefill leg.
+    prefill_leg: Option<Dur>,
+}
+
+/// Drops a task with its owner.
+#[derive(Debug)]
+struct AbortOnDrop(Option<AbortHandle>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(handle) = self.0.take() {
+            handle.abort();
+        }
+    }
+}
+
+impl Flight {
+    /// Sends it, again where that is allowed, to the end. Gives the answer, and the leg whose connection may be kept.
+    pub async fn fly(self, line: &Arc<Line>) -> (Answer, LegEnd) {
+        let (mut attempts, mut waited) = (1u16, Duration::ZERO);
+        let mut backoff = line.target.retries.backoff;
+        loop {
+            let sent = line.clock.now();
+            let landing = self.once(line, sent).await;
+            self.look_at_route(line, &landing, sent);
+            let again = landing.end.again.filter(|_| u32::from(attempts) <= line.target.retries.most);
+            let Some(again) = again else {
+                return self.answer(line, landing, attempts, line.clock.of_wall(waited));
+            };
+            let wait = again.0.unwrap_or(backoff);
+            backoff = backoff.saturating_mul(2);
+            sleep(wait).await;
+            waited += wait;
+            attempts += 1;
+            Counts::add(&line.http.counts.retries, 1);
+        }
+    }
+
+    async fn once(&self, line: &Arc<Line>, sent: Time) -> Landing {
+        match (self.route, line.target.legs) {
+            (Route::Worker(worker), _) => self.to_worker(line, worker, sent).await,
+            (Route::Router(header), Legs::Router) => self.to_router(line, header, sent).await,
+            (Route::Router(header), Legs::Direct) => self.both_legs(line, header, sent).await,
+        }
+    }
+
+    async fn to_worker(&self, line: &Arc<Line>, worker: WorkerId, sent: Time) -> Landing {
+        let Some(url) = line.generate_url(worker) else {
+            return Landing::failed(ErrorClass::NoWorker, format!("the target has no {worker}"));
+        };
+        let _counted = OnWorker::new(line, worker);
+        let body = self.body.clone().whole(None);
+        let end = self.leg(line, worker, url, &self.headers(line), body, sent).await;
+        Landing { end, prefill: None, decode: Some(worker), prefill_leg: None }
+    }
+
+    /// A leg to a worker; its failure names it.
+    async fn leg(
+        &self,
+        line: &Line,
+        worker: WorkerId,
+        url: &Url,
+        headers: &HeaderMap,
+        body: Bytes,
+        sent: Time,
+    ) -> LegEnd {
+        let mut end = leg::run(line, url, headers, body, sent, &line.target.served_by.pointer).await;
+        if let Some(Finish::Error { class: ErrorClass::WorkerLost, message }) = &mut end.finish {
+            *message = format!("{worker}: {message}");
+            line.process_is_gone(worker);
+        }
+        end
+    }
+
+    async fn to_router(&self, line: &Arc<Line>, header: RoutingHeader, sent: Time) -> Landing {
+        let Some(url) = line.router_url() else {
+            return Landing::failed(ErrorClass::NoWorker, "the target has no router".to_owned());
+        };
+        let mut headers = self.headers(line);
+        if let Err(message) = self.add_routing(line, header, &mut headers) {
+            return Landing::failed(ErrorClass::NoWorker, message);
+        }
+        let body = self.body.clone().whole(None);
+        let end = leg::run(line, url, &headers, body, sent, &line.target.served_by.pointer).await;
+        Landing { end, prefill: None, decode: None, prefill_leg: None }
+    }
+
+    /// The client as its own router: both legs at once; P's failure ends the request.
+    async fn both_legs(&self, line: &Arc<Line>, header: RoutingHeader, sent: Time) -> Landing {
+        let (p, d) = match line.join(header) {
+            Ok(chosen) => chosen,
+            Err(message) => return Landing::failed(ErrorClass::NoWorker, message),
+        };
+        let (Some(p_url), Some(d_url)) = (line.generate_url(p), line.generate_url(d)) else {
+            return Landing::failed(ErrorClass::NoWorker, format!("the target lacks {p} or {d}"));
+        };
+        let meet = Rendezvous {
+            host: p_url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
+            port: line.target.addresses.of(p).and_then(|endpoint| endpoint.bootstrap_port),
+            room: line.room(),
+        };
+        let headers = self.headers(line);
+        let _counted = OnWorker::new(line, d);
+        let (mut prefilled, prefill) = prefill_leg(line, p, p_url, &headers, self.body.for_prefill(&meet), sent);
+        let mut guard = AbortOnDrop(Some(prefill.abort_handle()));
+        let decode = self.leg(line, d, d_url, &headers, self.body.clone().whole(Some(&meet)), sent);
+        tokio::pin!(decode);
+        let mut prefill_leg = None;
+        let end = loop {
+            tokio::select! {
+                biased;
+                outcome = &mut prefilled, if prefill_leg.is_none() => match outcome {
+                    Ok((mut end, took)) => match prefill_failure(line, p, &end) {
+                        Some(finish) => {
+                            end.finish = Some(finish);
+                            break end;
+                        }
+                        None => prefill_leg = Some(took),
+                    },
+                    // Its task ended without a word: only at the end of the run.
+                    Err(_) => prefill_leg = Some(Dur::ZERO),
+                },
+                end = &mut decode => {
+                    if end.failure().is_none() {
+                        guard.0 = None;
+                        finish_later(line, prefill);
+                    }
+                    break end;
+                }
+            }
+        };
+        Landing { end, prefill: Some(p), decode: Some(d), prefill_leg }
+    }
+
+    fn headers(&self, line: &Line) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let echo = &line.target.header.echo_name;
+        if !echo.is_empty()
+            && let Some(value) = line.echo(self.session)
+            && let Ok(name) = HeaderName::from_bytes(echo.as_bytes())
+        {
+            headers.insert(name, value);
+        }
+        headers
+    }
+
+    fn add_routing(&self, line: &Line, header: RoutingHeader, headers: &mut HeaderMap) -> Result<(), String> {
+        let config = &line.target.header;
+        let (name, value) = match header {
+            RoutingHeader::None => return Ok(()),
+            RoutingHeader::RoutingKey(_) => (&config.key_name, header_text(&self.session_id)),
+            RoutingHeader::TargetWorker(index) => {
+                let worker = WorkerId::new(Role::Decode, index);
+                let value = match config.target_value {
+                    TargetValue::Index => {
+                        let index = line.routes.index(index);
+                        index
+                            .map(|index| index.to_string())
+                            .ok_or_else(|| format!("no index of the router reaches {worker}"))?
+                    }
+                    TargetValue::Url => {
+                        let endpoint =
+                            line.target.addresses.of(worker).ok_or_else(|| format!("the target has no {worker}"))?;
+                        endpoint.url.clone()
+                    }
+                    TargetValue::Id => worker.to_string(),
+                };
+                (&config.target_name, value)
+            }
+        };
+        let wrong = |_| format!("`{name}: {value}` is no HTTP header");
+        let (name, value) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value));
+        headers.insert(name.map_err(|_| ()).map_err(wrong)?, value.map_err(|_| ()).map_err(wrong)?);
+        Ok(())
+    }
+
+    /// Notices that the router's indices are not what they were.
+    fn look_at_route(&self, line: &Arc<Line>, landing: &Landing, sent: Time) {
+        let (Route::Router(RoutingHeader::TargetWorker(index)), Legs::Router) = (self.route, line.target.legs) else {
+            return;
+        };
+        let intended = WorkerId::new(Role::Decode, index);
+        let elsewhere = landing.served_by(line).is_some_and(|served| served != intended);
+        let nowhere = landing.end.failure().is_some_and(|(class, _)| class == ErrorClass::NoWorker);
+        if elsewhere || nowhere {
+            Routes::missed(line, sent);
+        }
+    }
+
+    fn answer(&self, line: &Line, landing: Landing, attempts: u16, retry_wait: Dur) -> (Answer, LegEnd) {
+        let decode_worker = landing.served_by(line);
+        let prefill_worker = landing.prefilled_by(line);
+        let phases = landing.phases();
+        let mut end = landing.end;
+        let tally = std::mem::take(&mut end.tally);
+        let named = tally.emulated.as_ref().map(|emulated| emulated.incarnation.to_string());
+        let raw = text(&end.head, INCARNATION_HEADER).map(str::to_owned).or(named);
+        let echo = &line.target.header.echo_name;
+        if let Some(value) = end.head.get(echo.as_str()).filter(|_| !echo.is_empty()) {
+            line.keep_echo(self.session, value.clone());
+        }
+        let lost = || Finish::Error { class: ErrorClass::ConnectionClosed, message: "no answer".to_owned() };
+        let answer = Answer {
+            request: self.request,
+            finish: end.finish.take().unwrap_or_else(lost),
+            http_status: end.status,
+            prefill_worker,
+            decode_worker,
+            incarnation: decode_worker.zip(raw).map(|(worker, raw)| line.incarnation(worker, Some(&raw))),
+            cached_tokens: tally.cached_tokens,
+            output_tokens: tally.tokens,
+            first_token_at: tally.first,
+            last_token_at: tally.last,
+            phases,
+            retractions: tally.retractions,
+            token_runs: tally.runs,
+            attempts,
+            retry_wait,
+        };
+        (answer, end)
+    }
+}
+
+impl Landing {
+    fn failed(class: ErrorClass, message: String) -> Landing {
+        let end = LegEnd { finish: Some(Finish::Error { class, message }), ..LegEnd::default() };
+        Landing { end, prefill: None, decode: None, prefill_leg: None }
+    }
+
+    /// The decode or colocated worker: the target's own word first, then who was posted to.
+    fn served_by(&self, line: &Line) -> Option<WorkerId> {
+        let addresses = &line.target.addresses;
+        let header = &line.target.served_by.header;
+        let header = if header.is_empty() { None } else { text(&self.end.head, header) };
+        let emulated = self.end.tally.emulated.as_ref().map(|emulated| emulated.worker.as_str());
+        let words = [header, self.end.pointed.as_deref(), text(&self.end.head, WORKER_HEADER), emulated];
+        words.into_iter().flatten().find_map(|word| addresses.named(word)).or(self.decode)
+    }
+
+    fn prefilled_by(&self, line: &Line) -> Option<WorkerId> {
+        let emulated = self.end.tally.emulated.as_ref().and_then(|emulated| emulated.prefill_worker.as_deref());
+        let words = [text(&self.end.head, PREFILL_HEADER), emulated];
+        words.into_iter().flatten().find_map(|word| line.target.addresses.named(word)).or(self.prefill)
+    }
+
+    /// An emulated worker tells them. Of a real P that the client posted to, all it knows is when its leg ended: queue,
+    /// prefill and transfer in one, told as prefill.
+    fn phases(&self) -> Phases {
+        match &self.end.tally.emulated {
+            Some(emulated) => Phases {
+                prefill_queue: emulated.prefill_queue_ns.map(Dur),
+                prefill: emulated.prefill_ns.map(Dur),
+                kv_transfer: emulated.kv_transfer_ns.map(Dur),
+                decode_queue: emulated.decode_queue_ns.map(Dur),
+            },
+            None => Phases { prefill: self.prefill_leg, ..Phases::default() },
+        }
+    }
+}
+
+type Prefilled = oneshot::Receiver<(LegEnd, Dur)>;
+
+/// Starts the prefill leg; what comes of it and how long it took.
+fn prefill_leg(
+    line: &Arc<Line>,
+    p: WorkerId,
+    url: &Url,
+    headers: &HeaderMap,
+    body: Bytes,
+    sent: Time,
+) -> (Prefilled, JoinHandle<()>) {
+    let (tell, prefilled) = oneshot::channel();
+    let (line, url, headers) = (Arc::clone(line), url.clone(), headers.clone());
+    let task = tokio::spawn(async move {
+        let _counted = OnWorker::new(&line, p);
+        let mut end = leg::run(&line, &url, &headers, body, sent, "").await;
+        let took = line.clock.now().since(sent);
+        let mut rest = LegEnd { rest: end.rest.take(), ..LegEnd::default() };
+        // The request may have ended meanwhile.
+        let _ = tell.send((end, took));
+        rest.drain().await;
+    });
+    (prefilled, task)
+}
+
+/// What a prefill leg's end means for the request, if it ends it.
+fn prefill_failure(line: &Line, p: WorkerId, end: &LegEnd) -> Option<Finish> {
+    let (class, message) = end.failure()?;
+    // P has no token of its own to give: the end of its leg is its verdict.
+    if class == ErrorClass::NoOutput && end.tally.is_decided() {
+        return None;
+    }
+    if class == ErrorClass::WorkerLost {
+        line.process_is_gone(p);
+    }
+    let class = if class.is_timeout() || class == ErrorClass::ContextLimit { class } else { ErrorClass::PrefillFailed };
+    Some(Finish::Error { class, message: words::short(&format!("prefill failed on {p}: {message}")) })
+}
+
+/// D has all it needs: what P still says is read for its connection's sake, for a while.
+fn finish_later(line: &Line, mut prefill: JoinHandle<()>) {
+    let bound = line.target.limits.control;
+    tokio::spawn(async move {
+        if timeout(bound, &mut prefill).await.is_err() {
+            prefill.abort();
+        }
+    });
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// A session id as a header's value: what HTTP does not allow is escaped.
+fn header_text(id: &str) -> String {
+    if id.bytes().all(|byte| (b' '..=b'~').contains(&byte)) { id.to_owned() } else { id.escape_default().to_string() }
+}

@@ -1,0 +1,209 @@
+//! One leg of a request: a POST, the head of its answer, the events to their end or to the break.
+//!
+//! Keeps what came before a break. Bounds: connect (the HTTP client's), first token, silence. Owns no repeat, no second
+//! leg, and no choice of worker.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::{Response, Url};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::base::Time;
+use crate::live::client::http::{self, Stage};
+use crate::live::client::line::Line;
+use crate::live::client::retry;
+use crate::live::client::sse::SseParser;
+use crate::live::client::tally::Tally;
+use crate::live::client::words::{self, Words};
+use crate::protocol::{ErrorClass, Finish};
+
+/// Longest event of a stream, bytes.
+const MOST_EVENT: usize = 16 << 20;
+/// Longest wait for the end of a body whose answer is complete, so that its connection can be kept.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// How a leg ended.
+#[derive(Debug, Default)]
+pub(super) struct LegEnd {
+    /// HTTP status, when there was an answer.
+    pub status: Option<u16>,
+    /// Headers of the answer.
+    pub head: HeaderMap,
+    pub tally: Tally,
+    /// Verdict; an error until there is one.
+    pub finish: Option<Finish>,
+    /// The server or the rules allow it to be sent again.
+    pub again: Option<Again>,
+    /// What a JSON pointer into the last event says about who served it.
+    pub pointed: Option<String>,
+    /// The rest of a body that nobody needs but its connection.
+    pub rest: Option<Response>,
+}
+
+/// It may be sent again, after this wait if the server names one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Again(pub Option<Duration>);
+
+/// Time left for a read, and what it means when it is used up.
+type Bound = Option<(Duration, ErrorClass)>;
+
+impl LegEnd {
+    fn fail(mut self, class: ErrorClass, message: String) -> LegEnd {
+        self.finish = Some(Finish::Error { class, message });
+        self
+    }
+
+    /// The verdict and its class and words, when it is a failure.
+    pub fn failure(&self) -> Option<(ErrorClass, &str)> {
+        match self.finish.as_ref()? {
+            Finish::Length | Finish::Stop => None,
+            Finish::Abort { class, message } | Finish::Error { class, message } => Some((*class, message)),
+        }
+    }
+
+    /// Reads what is left of the body, for a moment, so that its connection is kept.
+    pub async fn drain(&mut self) {
+        let Some(mut rest) = self.rest.take() else { return };
+        let to_the_end = async { while let Ok(Some(_)) = rest.chunk().await {} };
+        // A server that keeps it open loses the connection.
+        let _ = timeout(DRAIN, to_the_end).await;
+    }
+}
+
+/// Posts a leg and reads its answer. `sent` is when the request was first sent; `pointer` where the last event tells who
+/// served it, or empty.
+pub(super) async fn run(line: &Line, url: &Url, headers: &HeaderMap, body: Bytes, sent: Time, pointer: &str) -> LegEnd {
+    let posting = line.http.begin(url, headers, body);
+    let first_token = line.first_token_left(sent).map(|left| (left, ErrorClass::FirstTokenTimeout));
+    let (result, was_kept) = match bounded(first_token, posting).await {
+        Ok(answer) => answer,
+        Err((limit, class)) => return LegEnd::default().fail(class, line.too_long(limit, class)),
+    };
+    match result {
+        Ok(response) => read(line, response, sent, pointer).await,
+        Err(error) => {
+            let again = (was_kept && http::closed_unanswered(&error)).then_some(Again(None));
+            let (class, message) = line.http.broken(&error, Stage::Sending);
+            LegEnd { again, ..LegEnd::default() }.fail(class, message)
+        }
+    }
+}
+
+async fn bounded<T>(bound: Bound, work: impl Future<Output = T>) -> Result<T, (Duration, ErrorClass)> {
+    match bound {
+        None => Ok(work.await),
+        Some((limit, class)) => timeout(limit, work).await.map_err(|_| (limit, class)),
+    }
+}
+
+async fn read(line: &Line, mut response: Response, sent: Time, pointer: &str) -> LegEnd {
+    let status = response.status();
+    let head = std::mem::take(response.headers_mut());
+    let end = LegEnd { status: Some(status.as_u16()), head, ..LegEnd::default() };
+    if !status.is_success() {
+        return refused(line, end, response).await;
+    }
+    // Without a type it may be a stream; a wrong type is no stream whatever it holds.
+    let kind = end.head.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
+    match kind {
+        Some(kind) if !kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream") => {
+            no_stream(line, end, response, &kind).await
+        }
+        _ => stream(line, end, response, sent, pointer).await,
+    }
+}
+
+/// An answer outside 200 to 299: its words, and whether it may be sent again.
+async fn refused(line: &Line, mut end: LegEnd, response: Response) -> LegEnd {
+    let status = end.status.unwrap_or_default();
+    let body = match timeout(line.target.limits.control, http::body_of(response)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) | Err(_) => Bytes::new(),
+    };
+    let words = Words::of_body(&body);
+    let header = |name: &str| end.head.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let (code, retry_after, location) = (header("x-smg-error-code"), header(RETRY_AFTER.as_str()), header("location"));
+    let class = words::class_of(&format!("{code} {} {}", words.labels, words.message), Some(status));
+    let mut message = format!("HTTP {status}");
+    for (label, part) in [("", &code), ("", &words.message), ("Retry-After: ", &retry_after), ("to ", &location)] {
+        if !part.is_empty() {
+            message.push_str(&format!(": {label}{part}"));
+        }
+    }
+    if matches!(status, 429 | 503) {
+        end.again = Some(Again(retry::retry_after(&retry_after)));
+        line.count_throttled();
+    }
+    end.fail(class, words::short(&message))
+}
+
+/// A 200 answer of another type: an error in JSON, or a page of something in between.
+async fn no_stream(line: &Line, end: LegEnd, response: Response, kind: &str) -> LegEnd {
+    let body = match timeout(line.target.limits.control, http::body_of(response)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => {
+            let (class, message) = line.http.broken(&error, Stage::Reading);
+            return end.fail(class, message);
+        }
+        Err(_) => {
+            return end
+                .fail(ErrorClass::Stalled, format!("no end of the answer within {:?}", line.target.limits.control));
+        }
+    };
+    let words = Words::of_body(&body);
+    let is_error = serde_json::from_slice::<Value>(&body).is_ok_and(|json| json.get("error").is_some());
+    if is_error {
+        return end.fail(words.class(None), words.message);
+    }
+    end.fail(ErrorClass::BadAnswer, format!("the answer is {kind}, not an event stream: {}", words.message))
+}
+
+async fn stream(line: &Line, mut end: LegEnd, mut response: Response, sent: Time, pointer: &str) -> LegEnd {
+    let mut parser = SseParser::new(MOST_EVENT);
+    let mut last_event = Vec::new();
+    loop {
+        let bound = line.read_bound(sent, end.tally.first.is_some());
+        let piece = match bounded(bound, response.chunk()).await {
+            Ok(Ok(Some(piece))) => piece,
+            Ok(Ok(None)) => break,
+            Ok(Err(error)) => {
+                let (class, message) = line.http.broken(&error, Stage::Reading);
+                return end.fail(class, message);
+            }
+            Err((limit, class)) => return end.fail(class, line.too_long(limit, class)),
+        };
+        let now = line.clock.now();
+        let mut wrong = Ok(());
+        let tally = &mut end.tally;
+        let parsed = parser.push(&piece, |data| {
+            if wrong.is_ok() && !tally.done {
+                wrong = tally.take(now, data);
+                if !pointer.is_empty() && !tally.done && !data.is_empty() {
+                    last_event.clear();
+                    last_event.extend_from_slice(data);
+                }
+            }
+        });
+        if let Err(message) = wrong.and_then(|()| parsed.map_err(|error| error.to_string())) {
+            return end.fail(ErrorClass::BadAnswer, message);
+        }
+        if end.tally.done {
+            end.rest = Some(response);
+            break;
+        }
+    }
+    end.pointed = pointed(&last_event, pointer);
+    end.finish = Some(end.tally.verdict());
+    end
+}
+
+fn pointed(event: &[u8], pointer: &str) -> Option<String> {
+    if event.is_empty() {
+        return None;
+    }
+    let json: Value = serde_json::from_slice(event).ok()?;
+    json.pointer(pointer)?.as_str().map(str::to_owned)
+}

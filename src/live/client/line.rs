@@ -1,0 +1,235 @@
+//! [`Line`]: what every task of a client shares: the target, connections, the clock, the way to the driver, and the few
+//! things that are learnt on the way.
+//!
+//! Owns who is up and how busy (for legs the client joins itself), process identities, and the tokens a target wants
+//! echoed. Locks are held for a look-up, never across a wait.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::header::HeaderValue;
+use tokio::sync::mpsc;
+
+use crate::base::{Rng, Role, SessionIx, Time, WorkerId};
+use crate::cluster::PdRouter;
+use crate::live::client::http::{self, ClientError, Counts, Http};
+use crate::live::client::routes::Routes;
+use crate::live::clock::Clock;
+use crate::live::{Dialect, Heard, Target};
+use crate::protocol::{ErrorClass, Event, RoutingHeader};
+use crate::scenario::OpenAiApi;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub target: Arc<Target>,
+    pub http: Http,
+    pub clock: Clock,
+    pub heard: mpsc::Sender<Heard>,
+    pub routes: Routes,
+    /// Ids of the sessions, to know them when a worker names one.
+    pub sessions: HashMap<String, SessionIx>,
+    workers: BTreeMap<WorkerId, Url>,
+    router: Option<Url>,
+    joiner: Mutex<Joiner>,
+    incarnations: Mutex<BTreeMap<WorkerId, Identities>>,
+    echo: Mutex<HashMap<SessionIx, HeaderValue>>,
+}
+
+/// What it takes to join the legs of a request.
+#[derive(Debug)]
+struct Joiner {
+    router: PdRouter,
+    rooms: Rng,
+    down: BTreeMap<WorkerId, bool>,
+    in_flight: BTreeMap<WorkerId, u32>,
+}
+
+/// Process identities of a worker, in the order they were first seen.
+#[derive(Debug, Default)]
+struct Identities {
+    raw: Vec<String>,
+    // Restarts of a worker that names none.
+    unnamed: u32,
+    lost: bool,
+}
+
+/// A request counts as in flight on a worker until this is dropped.
+#[derive(Debug)]
+pub(super) struct OnWorker {
+    line: Arc<Line>,
+    worker: WorkerId,
+}
+
+impl Line {
+    pub fn new(
+        target: Arc<Target>,
+        clock: Clock,
+        heard: mpsc::Sender<Heard>,
+        sessions: HashMap<String, SessionIx>,
+        seed: u64,
+    ) -> Result<Line, ClientError> {
+        let path = match target.dialect {
+            Dialect::Generate => "/generate",
+            Dialect::OpenAi(OpenAiApi::Completions) => "/v1/completions",
+            Dialect::OpenAi(OpenAiApi::Chat) => "/v1/chat/completions",
+        };
+        let url = |base: &str| http::base_url(&format!("{}{path}", base.trim_end_matches('/')));
+        let endpoints = target.addresses.workers();
+        let workers = endpoints.map(|(worker, at)| Ok((worker, url(&at.url)?))).collect::<Result<_, ClientError>>()?;
+        let router = target.addresses.router.as_deref().map(url).transpose()?;
+        let joiner = Joiner {
+            router: PdRouter::new(&target.router_config),
+            rooms: Rng::new(seed, 0),
+            down: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+        };
+        Ok(Line {
+            http: Http::new(&target)?,
+            clock,
+            heard,
+            routes: Routes::default(),
+            sessions,
+            workers,
+            router,
+            joiner: Mutex::new(joiner),
+            incarnations: Mutex::default(),
+            echo: Mutex::default(),
+            target,
+        })
+    }
+
+    /// Where generate requests to a worker go.
+    pub fn generate_url(&self, worker: WorkerId) -> Option<&Url> {
+        self.workers.get(&worker)
+    }
+
+    /// Where generate requests to the router go.
+    pub fn router_url(&self) -> Option<&Url> {
+        self.router.as_ref()
+    }
+
+    /// Address of a control call to a worker.
+    pub fn url(&self, worker: WorkerId, path: &str) -> Option<String> {
+        let base = self.target.addresses.of(worker)?;
+        Some(format!("{}{path}", base.url.trim_end_matches('/')))
+    }
+
+    /// Tells the driver; nobody there any more is the end of the run.
+    pub async fn tell(&self, event: Event) {
+        let _ = self.heard.send(Heard::Event(event)).await;
+    }
+
+    /// Wall time left for the first token of a request sent then.
+    pub fn first_token_left(&self, sent: Time) -> Option<Duration> {
+        let limit = self.target.limits.first_token?;
+        Some(limit.saturating_sub(self.clock.wall(self.clock.now().since(sent))))
+    }
+
+    /// Longest next read of a stream. Up to the first token its own limit governs where there is one.
+    pub fn read_bound(&self, sent: Time, has_token: bool) -> Option<(Duration, ErrorClass)> {
+        let first = if has_token { None } else { self.first_token_left(sent) };
+        let first = first.map(|left| (left, ErrorClass::FirstTokenTimeout));
+        first.or_else(|| Some((self.target.limits.stall?, ErrorClass::Stalled)))
+    }
+
+    /// Words for a limit that ran out.
+    pub fn too_long(&self, limit: Duration, class: ErrorClass) -> String {
+        match (class, self.target.limits.first_token) {
+            (ErrorClass::FirstTokenTimeout, Some(most)) => format!("no first token within {most:?}"),
+            _ => format!("no data for {limit:?}"),
+        }
+    }
+
+    pub fn count_throttled(&self) {
+        Counts::add(&self.http.counts.throttled, 1);
+    }
+
+    /// Chooses the legs of a request the client joins itself.
+    pub fn join(&self, header: RoutingHeader) -> Result<(WorkerId, WorkerId), String> {
+        let mut joiner = locked(&self.joiner);
+        let eligible = |joiner: &Joiner, role: Role, count: usize| -> Vec<Option<u32>> {
+            let ids = (0..count).map(|index| WorkerId::new(role, index as u16));
+            let load = |id: WorkerId| joiner.in_flight.get(&id).copied().unwrap_or(0);
+            ids.map(|id| (!joiner.down.contains_key(&id)).then(|| load(id))).collect()
+        };
+        let prefill = eligible(&joiner, Role::Prefill, self.target.addresses.prefill.len());
+        let decode = eligible(&joiner, Role::Decode, self.target.addresses.decode.len());
+        let (p, d) = joiner.router.select(header, &prefill, &decode)?;
+        Ok((WorkerId::new(Role::Prefill, p as u16), WorkerId::new(Role::Decode, d as u16)))
+    }
+
+    /// A number for two legs to meet by, below 2^63 as SGLang wants it.
+    pub fn room(&self) -> u64 {
+        locked(&self.joiner).rooms.u64() >> 1
+    }
+
+    /// Whether a worker answered when last looked at; who is down gets no legs.
+    pub fn set_up(&self, worker: WorkerId, up: bool) {
+        let down = &mut locked(&self.joiner).down;
+        if up {
+            down.remove(&worker);
+        } else {
+            down.insert(worker, true);
+        }
+    }
+
+    /// The number of a worker's process: 0, 1, … in the order they were first seen. One that never names itself counts
+    /// the times it was gone and came back.
+    pub fn incarnation(&self, worker: WorkerId, raw: Option<&str>) -> u32 {
+        let mut known = locked(&self.incarnations);
+        let known = known.entry(worker).or_default();
+        let restarted = std::mem::take(&mut known.lost);
+        match raw {
+            Some(raw) => match known.raw.iter().position(|seen| seen == raw) {
+                Some(at) => at as u32,
+                None => {
+                    known.raw.push(raw.to_owned());
+                    known.raw.len() as u32 - 1
+                }
+            },
+            None if known.raw.is_empty() => {
+                known.unnamed += u32::from(restarted);
+                known.unnamed
+            }
+            None => known.raw.len() as u32 - 1,
+        }
+    }
+
+    /// Nobody listened at a worker's address: what answers there next is another process.
+    pub fn process_is_gone(&self, worker: WorkerId) {
+        locked(&self.incarnations).entry(worker).or_default().lost = true;
+    }
+
+    /// Keeps the token an answer wants sent back with the session's next turn.
+    pub fn keep_echo(&self, session: SessionIx, value: HeaderValue) {
+        locked(&self.echo).insert(session, value);
+    }
+
+    /// The token of a session's last answer.
+    pub fn echo(&self, session: SessionIx) -> Option<HeaderValue> {
+        locked(&self.echo).get(&session).cloned()
+    }
+}
+
+impl OnWorker {
+    pub fn new(line: &Arc<Line>, worker: WorkerId) -> OnWorker {
+        *locked(&line.joiner).in_flight.entry(worker).or_default() += 1;
+        OnWorker { line: Arc::clone(line), worker }
+    }
+}
+
+impl Drop for OnWorker {
+    fn drop(&mut self) {
+        if let Some(count) = locked(&self.line.joiner).in_flight.get_mut(&self.worker) {
+            *count -= 1;
+        }
+    }
+}
+
+/// No task panics with a lock held; if one did, the books are still whole.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,204 @@
+//! The live client: [`protocol::Action`](crate::protocol::Action)s in, HTTP out, answers back as
+//! [`protocol::Event`](crate::protocol::Event)s.
+//!
+//! Owns how things are said on the wire: bodies, headers, both legs of a request, streams and what their ends mean.
+//! Decides nothing about sessions, policies or caps, and repeats nothing unless the target's retries say so.
+//! Invariants: every `Generate` ends in exactly one `Finished` unless it is aborted; every call with a `CallId` is
+//! answered exactly once, time-outs included. Everything runs as tasks of the runtime that calls [`Client::perform`].
+
+mod body;
+mod control;
+mod flight;
+mod http;
+mod leg;
+mod line;
+mod retry;
+mod routes;
+mod sse;
+mod tally;
+#[cfg(test)]
+mod testing;
+mod tokens;
+mod words;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use crate::base::{RequestIx, SessionIx, WorkerId};
+use crate::live::clock::Clock;
+use crate::live::probe::RouteMap;
+use crate::live::{Heard, Target};
+use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate};
+use crate::trace::Trace;
+
+use body::Bodies;
+use flight::Flight;
+use line::{Line, locked};
+
+pub use control::Looker;
+pub use http::{ClientCounters, ClientError, Http, Reply};
+pub use routes::{Prober, Probing};
+pub use sse::{SseParser, TooLong};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Client<'t> {
+    trace: &'t Trace,
+    bodies: Bodies<'t>,
+    line: Arc<Line>,
+    flights: Arc<Mutex<BTreeMap<RequestIx, AbortHandle>>>,
+    closes: BTreeMap<(WorkerId, SessionIx), Closing>,
+}
+
+/// Ends when a `close_session` has been answered, or given up.
+type Closing = watch::Receiver<()>;
+
+impl<'t> Client<'t> {
+    /// A client of `target` for the turns of `trace`; what it hears goes to `heard`.
+    pub fn new(
+        trace: &'t Trace,
+        target: Arc<Target>,
+        clock: Clock,
+        heard: mpsc::Sender<Heard>,
+    ) -> Result<Client<'t>, ClientError> {
+        let names = (0..).zip(&trace.sessions).map(|(index, session)| (session.id.clone(), SessionIx(index)));
+        // Rooms must differ between clients of one cluster, and need not be the same again.
+        let seed = RandomState::new().hash_one("rooms");
+        Ok(Client {
+            trace,
+            bodies: Bodies::new(trace, &target),
+            line: Arc::new(Line::new(target, clock, heard, names.collect(), seed)?),
+            flights: Arc::default(),
+            closes: BTreeMap::new(),
+        })
+    }
+
+    /// Does it, without waiting: what comes of it is heard later. Needs a running runtime.
+    pub fn perform(&mut self, action: Action) {
+        match action {
+            Action::Generate(generate) => self.generate(&generate),
+            Action::OpenSession { call, worker, session } => self.open(call, worker, session),
+            Action::CloseSession { worker, session } => self.close_session(worker, session),
+            Action::Admit { call, worker, ask } => self.admit(call, worker, ask),
+            Action::Abort { request } => {
+                if let Some(flight) = locked(&self.flights).remove(&request) {
+                    flight.abort();
+                }
+            }
+            Action::PollLoads => {
+                let line = Arc::clone(&self.line);
+                tokio::spawn(async move { line.tell(Event::Loads(control::loads(&line).await)).await });
+            }
+        }
+    }
+
+    /// Generate requests that have not ended.
+    pub fn in_flight(&self) -> usize {
+        locked(&self.flights).len()
+    }
+
+    /// What went over the wire so far.
+    pub fn counters(&self) -> ClientCounters {
+        self.line.http.counts.now()
+    }
+
+    /// Health and counters of workers, beside the run.
+    pub fn looker(&self) -> Looker {
+        Looker::new(Arc::clone(&self.line))
+    }
+
+    /// Values of the target header by which the router's workers are reached. Without one, D `d` is index `d`.
+    pub fn set_route_map(&self, map: RouteMap) {
+        self.line.routes.set_map(map);
+    }
+
+    /// How to find the route map anew when answers show that it is old. Without one it stays.
+    pub fn set_prober(&self, prober: Prober) {
+        self.line.routes.set_prober(prober);
+    }
+
+    /// Waits until every `close_session` sent so far has been answered, at most so long.
+    pub async fn close(&mut self, bound: Duration) {
+        let closes = std::mem::take(&mut self.closes);
+        let all = async {
+            for closing in closes.into_values() {
+                ended(Some(closing)).await;
+            }
+        };
+        // What is not closed by then, the server closes itself.
+        let _ = timeout(bound, all).await;
+    }
+
+    fn generate(&mut self, generate: &Generate) {
+        let flight = Flight {
+            request: generate.request,
+            session: generate.session,
+            session_id: self.session_id(generate.session),
+            route: generate.route,
+            body: self.bodies.build(generate),
+        };
+        let (line, flights, request) = (Arc::clone(&self.line), Arc::clone(&self.flights), generate.request);
+        // Held until the handle is in the books: the task may end at once on another thread.
+        let mut books = locked(&self.flights);
+        let task = tokio::spawn(async move {
+            let (answer, mut end) = flight.fly(&line).await;
+            line.tell(Event::Finished(Box::new(answer))).await;
+            locked(&flights).remove(&request);
+            end.drain().await;
+        });
+        let before = books.insert(request, task.abort_handle());
+        assert!(before.is_none(), "request {request:?} is on its way once");
+    }
+
+    fn open(&mut self, call: CallId, worker: WorkerId, session: SessionIx) {
+        let (line, id, closing) = (Arc::clone(&self.line), self.session_id(session), self.closing(worker, session));
+        tokio::spawn(async move {
+            ended(closing).await;
+            let result = control::open(&line, worker, &id).await;
+            line.tell(Event::Opened { call, worker, result }).await;
+        });
+    }
+
+    fn close_session(&mut self, worker: WorkerId, session: SessionIx) {
+        let (line, id, before) = (Arc::clone(&self.line), self.session_id(session), self.closing(worker, session));
+        let (done, closing) = watch::channel(());
+        self.closes.retain(|_, closing| closing.has_changed().is_ok());
+        self.closes.insert((worker, session), closing);
+        tokio::spawn(async move {
+            ended(before).await;
+            control::close(&line, worker, &id).await;
+            drop(done);
+        });
+    }
+
+    fn admit(&mut self, call: CallId, worker: WorkerId, ask: AdmitAsk) {
+        let (line, id) = (Arc::clone(&self.line), self.session_id(ask.session));
+        let closing = self.closing(worker, ask.session);
+        tokio::spawn(async move {
+            ended(closing).await;
+            let result = control::admit(&line, worker, &id, ask).await;
+            line.tell(Event::Admission { call, worker, result }).await;
+        });
+    }
+
+    fn session_id(&self, session: SessionIx) -> String {
+        self.trace.sessions[session.ix()].id.clone()
+    }
+
+    /// Calls about one session on one worker keep their order: what follows a close waits for it.
+    fn closing(&self, worker: WorkerId, session: SessionIx) -> Option<Closing> {
+        self.closes.get(&(worker, session)).cloned()
+    }
+}
+
+async fn ended(closing: Option<Closing>) {
+    if let Some(mut closing) = closing {
+        while closing.changed().await.is_ok() {}
+    }
+}

@@ -1,0 +1,295 @@
+//! [`Tally`]: what the events of one stream add up to, in either dialect.
+//!
+//! Counts tokens as the server counts them (`meta_info.completion_tokens`, `usage`), else one for each chunk with text;
+//! keeps when they came and the engine's verdict. Reads only the fields it needs. Owns no sockets and no time-outs.
+//! Invariant: the runs add up to `tokens`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use crate::base::{Dur, Time};
+use crate::live::api::{DONE, Emulated};
+use crate::live::client::words::{self, Words};
+use crate::protocol::{ErrorClass, Finish, TokenRun};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Answer tokens so far.
+    pub tokens: u32,
+    pub first: Option<Time>,
+    pub last: Option<Time>,
+    /// One an event that brought tokens.
+    pub runs: Vec<TokenRun>,
+    pub cached_tokens: u32,
+    pub retractions: u16,
+    /// What an emulated worker told of itself.
+    pub emulated: Option<Box<Emulated>>,
+    /// Events that carried anything.
+    pub events: u32,
+    /// The end mark came.
+    pub done: bool,
+    verdict: Option<Finish>,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(default)]
+    text: Filled,
+    #[serde(borrow)]
+    meta_info: Option<Meta<'a>>,
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
+    usage: Option<Usage>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Meta<'a> {
+    #[serde(borrow)]
+    finish_reason: Option<Reason<'a>>,
+    completion_tokens: Option<u32>,
+    cached_tokens: Option<u32>,
+    num_retractions: Option<u16>,
+    total_retractions: Option<u16>,
+    emulated: Option<Box<Emulated>>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(default)]
+    text: Filled,
+    delta: Option<Delta>,
+    #[serde(borrow)]
+    finish_reason: Option<Reason<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Delta {
+    content: Filled,
+    reasoning_content: Filled,
+    reasoning: Filled,
+    tool_calls: Filled,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    completion_tokens: Option<u32>,
+    prompt_tokens_details: Option<PromptDetails>,
+}
+
+#[derive(Deserialize)]
+struct PromptDetails {
+    cached_tokens: Option<u32>,
+}
+
+/// A finish reason: a word, or SGLang's object.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Reason<'a> {
+    Word(#[serde(borrow)] Cow<'a, str>),
+    Object {
+        #[serde(rename = "type", borrow)]
+        kind: Cow<'a, str>,
+        message: Option<String>,
+        status_code: Option<Value>,
+        err_type: Option<String>,
+    },
+}
+
+impl Tally {
+    /// Takes the data of one event that was complete at `now`. `Err`: it is not what a server may send.
+    pub fn take(&mut self, now: Time, data: &[u8]) -> Result<(), String> {
+        if data.trim_ascii() == DONE.as_bytes() {
+            self.done = true;
+        }
+        if self.done || data.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        self.events += 1;
+        let event: Event<'_> = serde_json::from_slice(data)
+            .map_err(|error| format!("an event is not the JSON of an answer ({error}): {}", excerpt(data)))?;
+        if let Some(error) = &event.error {
+            self.failed(error);
+        }
+        match (&event.meta_info, &event.choices) {
+            (Some(meta), _) => self.generate(now, event.text, meta),
+            (None, Some(choices)) => self.openai(now, choices, event.usage.as_ref()),
+            (None, None) if event.error.is_some() => {}
+            // A form of /generate without counts.
+            (None, None) if event.text.0 => self.arrived(now, self.tokens + 1),
+            (None, None) => return Err(format!("an event is neither an answer nor an error: {}", excerpt(data))),
+        }
+        Ok(())
+    }
+
+    fn generate(&mut self, now: Time, text: Filled, meta: &Meta<'_>) {
+        match meta.completion_tokens {
+            Some(tokens) => self.arrived(now, tokens),
+            None if text.0 => self.arrived(now, self.tokens + 1),
+            None => {}
+        }
+        self.cached_tokens = meta.cached_tokens.unwrap_or(self.cached_tokens);
+        self.retractions = meta.num_retractions.or(meta.total_retractions).unwrap_or(self.retractions);
+        if let Some(emulated) = &meta.emulated {
+            self.emulated = Some(emulated.clone());
+        }
+        if let Some(reason) = &meta.finish_reason {
+            self.finished(reason);
+        }
+    }
+
+    fn openai(&mut self, now: Time, choices: &[Choice<'_>], usage: Option<&Usage>) {
+        let has_text =
+            choices.iter().any(|choice| choice.text.0 || choice.delta.as_ref().is_some_and(Delta::is_filled));
+        let counted = usage.and_then(|usage| usage.completion_tokens);
+        match counted {
+            // A server that counts along may count a token before its text (a part of a character) or after.
+            Some(tokens) if has_text => self.arrived(now, tokens.max(self.tokens + 1)),
+            None if has_text => self.arrived(now, self.tokens + 1),
+            Some(tokens) => self.recount(tokens),
+            None => {}
+        }
+        let details = usage.and_then(|usage| usage.prompt_tokens_details.as_ref());
+        self.cached_tokens = details.and_then(|details| details.cached_tokens).unwrap_or(self.cached_tokens);
+        for reason in choices.iter().filter_map(|choice| choice.finish_reason.as_ref()) {
+            self.finished(reason);
+        }
+    }
+
+    /// There are `total` tokens now; a lower count than before says nothing.
+    fn arrived(&mut self, now: Time, total: u32) {
+        let Some(new) = total.checked_sub(self.tokens).filter(|new| *new > 0) else { return };
+        self.first.get_or_insert(now);
+        self.last = Some(now);
+        self.runs.push(TokenRun { first: now, step: Dur::ZERO, count: new });
+        self.tokens = total;
+    }
+
+    /// The server's own count, which came without text: what its chunks of text could not tell is set right at the last
+    /// of them.
+    fn recount(&mut self, total: u32) {
+        if total > self.tokens {
+            let Some(last) = self.runs.last_mut() else { return };
+            last.count += total - self.tokens;
+            self.tokens = total;
+        }
+        while total > 0 && self.tokens > total {
+            let Some(last) = self.runs.last_mut() else { return };
+            let less = last.count.min(self.tokens - total);
+            last.count -= less;
+            self.tokens -= less;
+            if last.count == 0 {
+                self.runs.pop();
+            }
+        }
+    }
+
+    fn failed(&mut self, error: &Value) {
+        let words = Words::of_error(error);
+        let status = words.status.map(|status| format!("{status}: ")).unwrap_or_default();
+        let class = words.class(None);
+        self.verdict = Some(Finish::Error { class, message: format!("{status}{}", words.message) });
+    }
+
+    fn finished(&mut self, reason: &Reason<'_>) {
+        // The first verdict counts, and an error beats any.
+        if self.verdict.is_some() {
+            return;
+        }
+        let (kind, message, status, err_type) = match reason {
+            Reason::Word(word) => (word, None, None, None),
+            Reason::Object { kind, message, status_code, err_type } => {
+                (kind, message.as_deref(), status_code.as_ref().and_then(words::status_of), err_type.as_deref())
+            }
+        };
+        self.verdict = Some(match kind.as_ref() {
+            "length" => Finish::Length,
+            "abort" | "error" => {
+                let message = message.unwrap_or("the engine gave the request up without a word");
+                let class = words::class_of(&format!("{} {message}", err_type.unwrap_or_default()), status);
+                Finish::Abort { class, message: words::short(message) }
+            }
+            _ => Finish::Stop,
+        });
+    }
+
+    /// The engine has said how it ends.
+    pub fn is_decided(&self) -> bool {
+        self.verdict.is_some()
+    }
+
+    /// The end of a stream that came to its proper end.
+    pub fn verdict(&self) -> Finish {
+        let error = |class, message: &str| Finish::Error { class, message: message.to_owned() };
+        match &self.verdict {
+            Some(Finish::Length | Finish::Stop) if self.tokens == 0 => {
+                error(ErrorClass::NoOutput, "no output: the answer ended without a token")
+            }
+            Some(verdict) => verdict.clone(),
+            None if self.done && self.tokens == 0 => {
+                error(ErrorClass::NoOutput, "no output: an end mark and nothing else")
+            }
+            None if self.done => Finish::Stop,
+            None if self.events == 0 => error(ErrorClass::BadAnswer, "the answer holds no event"),
+            None => error(
+                ErrorClass::ConnectionClosed,
+                "the answer was closed too early: its stream ended without a finish reason or an end mark",
+            ),
+        }
+    }
+}
+
+impl Delta {
+    fn is_filled(&self) -> bool {
+        self.content.0 || self.reasoning_content.0 || self.reasoning.0 || self.tool_calls.0
+    }
+}
+
+fn excerpt(data: &[u8]) -> String {
+    words::short(&String::from_utf8_lossy(&data[..data.len().min(200)]))
+}
+
+/// Whether a field holds anything, without keeping it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Filled(bool);
+
+impl<'de> Deserialize<'de> for Filled {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Look;
+        impl<'de> Visitor<'de> for Look {
+            type Value = Filled;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text, a list, an object or null")
+            }
+            fn visit_unit<E>(self) -> Result<Filled, E> {
+                Ok(Filled(false))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Filled, E> {
+                Ok(Filled(!text.is_empty()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Filled, A::Error> {
+                let mut filled = false;
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    filled = true;
+                }
+                Ok(Filled(filled))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Filled, A::Error> {
+                let mut filled = false;
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    filled = true;
+                }
+                Ok(Filled(filled))
+            }
+        }
+        deserializer.deserialize_any(Look)
+    }
+}

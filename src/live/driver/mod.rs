@@ -1,0 +1,163 @@
+//! The driver in real time: one task owns the replayer and hears from sockets, timers and the caller, one at a time.
+//!
+//! A thread with a current-thread runtime holds replayer and client; the caller's thread takes records, ledger and
+//! progress from a channel, so that a slow disk delays no send. Decides nothing about sessions, policies or caps.
+//! Invariant: every planned request has been handed out as one record, whatever the target did, before [`drive`] ends
+//! without an error.
+
+mod descriptors;
+mod end;
+mod harness;
+mod health;
+mod relay;
+mod turn;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::live::client::{Client, ClientError};
+use crate::live::clock::Clock;
+use crate::live::driver::harness::Sampler;
+use crate::live::driver::relay::{Halt, Told, relay};
+use crate::live::driver::turn::Turning;
+use crate::live::probe::route_map;
+use crate::live::{Heard, Notices, Target};
+use crate::replay::{Observer, Replayer, RunEnd};
+use crate::scenario::Setup;
+use crate::trace::{Trace, ideal_hits};
+
+pub use descriptors::{Descriptors, Shortage};
+
+/// Messages to the caller that may wait: only a disk that stands still for long delays sends, and the schedule lag
+/// shows it.
+const TOLD: usize = 16_384;
+/// Messages from sockets that may wait.
+const HEARD: usize = 4096;
+
+/// Wall time for what is made between the start of the driver's thread and that of the run: client, replayer.
+const PREPARE: Duration = Duration::from_millis(20);
+
+/// What a driver is told beside machines and target.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DriveOptions {
+    /// The clock of the run goes so many times faster than the wall's; 1 with real targets.
+    pub speed: f64,
+    /// After a break: longest wait for requests in flight, wall time.
+    pub drain: Duration,
+    /// Time between two looks at each worker's health, wall time; `None`: no looks.
+    pub health_poll: Option<Duration>,
+    /// Descriptors as found before the run.
+    pub descriptors: Descriptors,
+}
+
+/// Why a live run could not go to its end.
+#[derive(Debug, Error)]
+pub enum LiveError {
+    /// The observer could not take something.
+    #[error(transparent)]
+    Observer(io::Error),
+    /// The client cannot be made from this target.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// No thread, runtime or timer.
+    #[error("cannot start the live driver: {0}; check the limits on processes and open files")]
+    Start(io::Error),
+}
+
+/// Replays `trace` against `target` in real time; `notices` go to the ledger. The observer is called from this thread.
+///
+/// # Errors
+/// When the observer fails, or the driver cannot start; a target that misbehaves is a record.
+pub fn drive(
+    trace: &Trace,
+    setup: Setup,
+    target: Target,
+    options: DriveOptions,
+    notices: Option<Notices>,
+    observer: &mut dyn Observer,
+) -> Result<RunEnd, LiveError> {
+    let ideal_hits = ideal_hits(trace);
+    let clock = Clock::start_in(PREPARE, options.speed);
+    let (told, tells) = sync_channel(TOLD);
+    let (halt, halted) = oneshot::channel();
+    thread::scope(|scope| {
+        let work = Work { trace, setup, ideal_hits: &ideal_hits, target, options, notices };
+        let run = move || run(work, Ends { clock, told, halted });
+        let driver = thread::Builder::new().name("driver".into()).spawn_scoped(scope, run).map_err(LiveError::Start)?;
+        let observed = relay(tells, clock, halt, observer);
+        let ended = driver.join().unwrap_or_else(|panic| resume_unwind(panic));
+        observed.map_err(LiveError::Observer)?;
+        ended
+    })
+}
+
+/// The driver's ends of what joins it to the calling thread.
+struct Ends {
+    clock: Clock,
+    told: SyncSender<Told>,
+    halted: oneshot::Receiver<Halt>,
+}
+
+/// What probes found before the run, and how to find it anew.
+fn find_routes(client: &Client<'_>, target: &Arc<Target>) {
+    let Some(map) = &target.route_map else { return };
+    client.set_route_map(map.clone());
+    let (target, looker) = (Arc::clone(target), client.looker());
+    client.set_prober(Arc::new(move || {
+        let (target, looker) = (Arc::clone(&target), looker.clone());
+        Box::pin(async move { route_map(&target, looker.http()).await })
+    }));
+}
+
+/// What a run is made of.
+struct Work<'t> {
+    trace: &'t Trace,
+    setup: Setup,
+    ideal_hits: &'t [u32],
+    target: Target,
+    options: DriveOptions,
+    notices: Option<Notices>,
+}
+
+fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
+    let Work { trace, setup, ideal_hits, target, options, notices } = work;
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(LiveError::Start)?;
+    let ended = runtime.block_on(async {
+        let target = Arc::new(target);
+        let (heard, hears) = mpsc::channel(HEARD);
+        let sampler = Sampler::start();
+        let client = Client::new(trace, Arc::clone(&target), ends.clock, heard.clone())?;
+        find_routes(&client, &target);
+        if let Some(every) = options.health_poll {
+            let workers = target.addresses.workers().map(|(worker, _)| worker).collect();
+            health::watch(&client.looker(), workers, every, &heard);
+        }
+        notices.map(|notices| tokio::spawn(pass_on(notices, heard)));
+        let replayer = Replayer::new(trace, setup.replayer, ideal_hits);
+        let turning = Turning::new(replayer, client, ends, hears, options.drain);
+        let ended = turning.run().await.map_err(LiveError::Start)?;
+        Ok::<_, LiveError>(end::settle(ended, &target, &options, sampler).await)
+    })?;
+    // Tasks that still wait for a socket have nothing more to say.
+    runtime.shutdown_background();
+    Ok(ended)
+}
+
+async fn pass_on(mut notices: Notices, heard: mpsc::Sender<Heard>) {
+    while let Some(notice) = notices.recv().await {
+        if heard.send(notice).await.is_err() {
+            return;
+        }
+    }
+}

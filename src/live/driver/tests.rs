@@ -1,0 +1,209 @@
+//! The loop against a client that answers from memory.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
+
+use super::relay::relay;
+use super::turn::{Turning, Wire};
+use super::{Ends, TOLD};
+use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
+use crate::live::Heard;
+use crate::live::clock::Clock;
+use crate::protocol::{Action, Answer, Event, Finish, Phases, Route, TokenRun};
+use crate::record::{LedgerEvent, LedgerKind, Outcome, RequestRecord};
+use crate::replay::{Observer, Progress, Replayer};
+use crate::scenario::{Setup, load_text};
+use crate::trace::{ReadOptions, Trace, read_bytes};
+
+/// Answers every request in full after a wait; the hanging ones never.
+struct Memory {
+    heard: mpsc::Sender<Heard>,
+    clock: Clock,
+    takes: Duration,
+    hangs: Vec<RequestIx>,
+    aborted: Vec<RequestIx>,
+}
+
+impl Wire for Memory {
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Generate(ask) => {
+                if self.hangs.contains(&ask.request) {
+                    return;
+                }
+                let (heard, clock, takes) = (self.heard.clone(), self.clock, self.takes);
+                let Route::Worker(worker) = ask.route else { panic!("dp posts to workers") };
+                tokio::spawn(async move {
+                    tokio::time::sleep(takes).await;
+                    let answer = answer(ask.request, worker, ask.output_tokens, clock.now());
+                    let _ = heard.send(Heard::Event(Event::Finished(Box::new(answer)))).await;
+                });
+            }
+            Action::Abort { request } => self.aborted.push(request),
+            Action::OpenSession { .. } | Action::CloseSession { .. } | Action::Admit { .. } | Action::PollLoads => {}
+        }
+    }
+}
+
+fn answer(request: RequestIx, worker: WorkerId, tokens: u32, now: Time) -> Answer {
+    Answer {
+        request,
+        finish: Finish::Length,
+        http_status: Some(200),
+        prefill_worker: None,
+        decode_worker: Some(worker),
+        incarnation: Some(0),
+        cached_tokens: 0,
+        output_tokens: tokens,
+        first_token_at: Some(now),
+        last_token_at: Some(now),
+        phases: Phases::default(),
+        retractions: 0,
+        token_runs: vec![TokenRun { first: now, step: Dur::ZERO, count: tokens }],
+        attempts: 1,
+        retry_wait: Dur::ZERO,
+    }
+}
+
+/// Keeps everything; breaks off, or fails, once so many records are there.
+#[derive(Default)]
+struct Keeper {
+    records: Vec<RequestRecord>,
+    ledger: Vec<LedgerEvent>,
+    idles: usize,
+    break_after: Option<usize>,
+    fail_after: Option<usize>,
+}
+
+impl Observer for Keeper {
+    fn record(&mut self, record: &RequestRecord, _: &[TokenRun]) -> io::Result<()> {
+        self.records.push(record.clone());
+        if self.fail_after == Some(self.records.len()) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn ledger(&mut self, event: &LedgerEvent) -> io::Result<()> {
+        self.ledger.push(event.clone());
+        Ok(())
+    }
+
+    fn idle(&mut self) -> io::Result<()> {
+        self.idles += 1;
+        Ok(())
+    }
+
+    fn progress(&mut self, _: &Progress) -> ControlFlow<()> {
+        let breaks = self.break_after.is_some_and(|count| self.records.len() >= count);
+        if breaks { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// `sessions` sessions of three turns each, 20 ms apart.
+fn trace(sessions: usize) -> Trace {
+    let row = |session: usize, turn: usize| {
+        let at = (session * 5 + turn * 20) as f64 / 1e3;
+        let input = 64 * (turn + 1) + 2 * turn;
+        format!(
+            "{{\"session_id\":\"s{session}\",\"turn_id\":{turn},\"timestamp\":{at},\"input_length\":{input},\
+             \"output_length\":2}}\n"
+        )
+    };
+    let text: String = (0..sessions).flat_map(|session| (0..3).map(move |turn| row(session, turn))).collect();
+    read_bytes("t.jsonl", text.as_bytes(), &ReadOptions::default()).unwrap()
+}
+
+struct Played {
+    keeper: Keeper,
+    broken_off: bool,
+    aborted: Vec<RequestIx>,
+    failed: bool,
+    took: Time,
+}
+
+fn play(trace: &Trace, mut keeper: Keeper, takes_ms: u64, hangs: &[u32], drain: Duration) -> Played {
+    let scenario =
+        "replay.mechanism = 'dp'\ncluster = { prefill = 0, decode = 0, colocated = 2 }\npolicy.name = 'default'";
+    let setup = Setup::new(&load_text("s.toml", scenario).unwrap(), trace, "id").unwrap();
+    let clock = Clock::start(1.0);
+    let (told, tells) = sync_channel(TOLD);
+    let (halt, halted) = oneshot::channel();
+    let ideal_hits = vec![0; trace.turns.len()];
+    let mut failed = false;
+    let ended = std::thread::scope(|scope| {
+        let driver = scope.spawn(|| {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (heard, hears) = mpsc::channel(64);
+                let notice = Heard::Notice { kind: LedgerKind::Fault, worker: None, detail: "told".into() };
+                heard.send(notice).await.unwrap();
+                let wire = Memory {
+                    heard,
+                    clock,
+                    takes: Duration::from_millis(takes_ms),
+                    hangs: hangs.iter().copied().map(RequestIx).collect(),
+                    aborted: Vec::new(),
+                };
+                let replayer = Replayer::new(trace, setup.replayer, &ideal_hits);
+                let turning = Turning::new(replayer, wire, Ends { clock, told, halted }, hears, drain);
+                let ended = turning.run().await.unwrap();
+                (ended.broken_off, ended.wire.aborted)
+            })
+        });
+        failed = relay(tells, clock, halt, &mut keeper).is_err();
+        driver.join().unwrap()
+    });
+    Played { keeper, broken_off: ended.0, aborted: ended.1, failed, took: clock.now() }
+}
+
+fn count(played: &Played, outcome: Outcome) -> usize {
+    played.keeper.records.iter().filter(|record| record.outcome == outcome).count()
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn every_turn_is_sent_at_its_time_and_recorded() {
+    let trace = trace(4);
+    let played = play(&trace, Keeper::default(), 3, &[], SECOND);
+    assert_eq!(count(&played, Outcome::Ok), 12);
+    assert!(!played.broken_off && !played.failed);
+    assert!(played.keeper.idles > 0, "the recorder may flush");
+    assert_eq!(played.keeper.ledger.iter().filter(|line| line.detail.as_deref() == Some("told")).count(), 1);
+    for record in &played.keeper.records {
+        assert!(record.sent_ns.unwrap() >= record.scheduled_ns, "never before its time: {record:?}");
+        assert!(record.schedule_lag_ms.unwrap() >= 0.0);
+        let worker = record.decode_worker_actual.as_deref().unwrap().parse::<WorkerId>().unwrap();
+        assert_eq!(worker.role, Role::Colocated);
+    }
+}
+
+#[test]
+fn a_break_lets_what_is_in_flight_end_and_sends_no_more() {
+    let played = play(&trace(4), Keeper { break_after: Some(1), ..Keeper::default() }, 60, &[], 5 * SECOND);
+    assert!(played.broken_off);
+    assert_eq!(played.keeper.records.len(), 12);
+    assert_eq!(count(&played, Outcome::Cancelled), 0);
+    assert!(count(&played, Outcome::Ok) >= 4 && count(&played, Outcome::Skipped) > 0);
+}
+
+#[test]
+fn what_hangs_is_cancelled_when_the_drain_is_over() {
+    let keeper = Keeper { break_after: Some(1), ..Keeper::default() };
+    let played = play(&trace(2), keeper, 1, &[3], Duration::from_millis(30));
+    assert!(played.broken_off);
+    assert_eq!(played.aborted, [RequestIx(3)]);
+    assert_eq!(count(&played, Outcome::Cancelled), 1);
+    assert_eq!(played.keeper.records.len(), 6);
+}
+
+#[test]
+fn an_observer_that_fails_ends_the_run_at_once() {
+    let played = play(&trace(2), Keeper { fail_after: Some(1), ..Keeper::default() }, 1, &[3], 60 * SECOND);
+    assert!(played.failed);
+    assert_eq!(played.keeper.records.len(), 1);
+    assert!(played.took < Time::ZERO + Dur::from_millis(20_000), "it waits for no drain");
+}

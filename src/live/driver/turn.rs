@@ -1,0 +1,208 @@
+//! The loop: what is due goes out at its time; what sockets say goes in as it comes.
+//!
+//! Invariant: while a request has no record, the loop waits for a timer of the replayer, a word of the client or both.
+
+use std::io;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+use crate::base::{Dur, Time};
+use crate::live::Heard;
+use crate::live::client::Client;
+use crate::live::clock::{Alarm, Clock};
+use crate::live::driver::Ends;
+use crate::live::driver::relay::{Halt, Told};
+use crate::protocol::Action;
+use crate::record::{LedgerEvent, LedgerKind};
+use crate::replay::{Progress, Replayer};
+
+/// Wall time between two words on progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+/// Messages taken in before timers are looked at again.
+const HEARD_AT_ONCE: usize = 64;
+
+/// What the loop needs of a client.
+pub(super) trait Wire {
+    /// Begins an action; never waits.
+    fn perform(&mut self, action: Action);
+}
+
+impl Wire for Client<'_> {
+    fn perform(&mut self, action: Action) {
+        Client::perform(self, action);
+    }
+}
+
+/// The loop and what it owns.
+pub(super) struct Turning<'t, W> {
+    pub replayer: Replayer<'t>,
+    pub wire: W,
+    pub clock: Clock,
+    /// Latest end of a request.
+    pub ended: Time,
+    /// The caller broke the run off.
+    pub broken_off: bool,
+    hears: mpsc::Receiver<Heard>,
+    told: SyncSender<Told>,
+    halted: oneshot::Receiver<Halt>,
+    /// Nobody takes anything any more.
+    deaf: bool,
+    drain: Dur,
+    drained_at: Option<Time>,
+    progress_at: Time,
+}
+
+/// What the loop woke up for.
+enum Woke {
+    Due,
+    Heard(Heard),
+    Halted(Halt),
+}
+
+impl<'t, W: Wire> Turning<'t, W> {
+    pub fn new(replayer: Replayer<'t>, wire: W, ends: Ends, hears: mpsc::Receiver<Heard>, drain: Duration) -> Self {
+        let Ends { clock, told, halted } = ends;
+        Turning {
+            replayer,
+            wire,
+            ended: Time::ZERO,
+            broken_off: false,
+            hears,
+            told,
+            halted,
+            deaf: false,
+            drain: clock.of_wall(drain),
+            drained_at: None,
+            progress_at: Time::ZERO,
+            clock,
+        }
+    }
+
+    /// Runs until every request has its record. Error: no timer.
+    pub async fn run(mut self) -> io::Result<Self> {
+        let alarm = Alarm::new()?;
+        alarm.sleep(self.clock.until_start()).await?;
+        self.carry();
+        while !self.replayer.is_done() {
+            let woke = self.wait(&alarm).await?;
+            self.wake(woke);
+            if self.carry() {
+                // The tasks of the actions must get to their sockets, also when the next turn is already due.
+                yield_now().await;
+            }
+        }
+        self.tell_progress();
+        Ok(self)
+    }
+
+    /// Takes in what comes until every control call is answered, at most so long: a session that was being opened when
+    /// the run was broken off is closed again.
+    pub async fn linger(&mut self, longest: Duration) {
+        let until = self.clock.now() + self.clock.of_wall(longest);
+        while self.replayer.awaits_calls() {
+            let Ok(Some(heard)) = timeout(self.clock.until(until), self.hears.recv()).await else { return };
+            self.hear(heard);
+            self.carry();
+        }
+    }
+
+    async fn wait(&mut self, alarm: &Alarm) -> io::Result<Woke> {
+        let timer = self.replayer.poll_timeout().map(|(at, _)| at);
+        let due = timer.into_iter().chain(self.drained_at).chain([self.progress_at]).min().unwrap_or(Time::MAX);
+        select! {
+            biased;
+            waited = alarm.sleep(self.clock.until(due)) => waited.map(|()| Woke::Due),
+            heard = self.hears.recv() => Ok(heard.map_or(Woke::Due, Woke::Heard)),
+            halt = &mut self.halted, if !self.broken_off => Ok(Woke::Halted(halt.unwrap_or(Halt::Now))),
+        }
+    }
+
+    fn wake(&mut self, woke: Woke) {
+        let now = self.clock.now();
+        match woke {
+            Woke::Due => self.replayer.handle_timeout(now),
+            Woke::Heard(heard) => {
+                self.hear(heard);
+                for _ in 1..HEARD_AT_ONCE {
+                    let Ok(heard) = self.hears.try_recv() else { break };
+                    self.hear(heard);
+                }
+            }
+            Woke::Halted(halt) => {
+                self.broken_off = true;
+                match halt {
+                    Halt::Drain => {
+                        self.replayer.drain(now);
+                        self.drained_at = Some(now + self.drain);
+                    }
+                    Halt::Now => self.replayer.interrupt(now),
+                }
+            }
+        }
+        if self.drained_at.is_some_and(|at| now >= at) {
+            self.drained_at = None;
+            self.replayer.interrupt(now);
+        }
+        if now >= self.progress_at {
+            self.tell_progress();
+            self.progress_at = now + self.clock.of_wall(PROGRESS_EVERY);
+        }
+    }
+
+    fn hear(&mut self, heard: Heard) {
+        let now = self.clock.now();
+        match heard {
+            Heard::Event(event) => self.replayer.handle_event(now, event),
+            Heard::Notice { kind, worker, detail } => {
+                let worker = worker.map(|worker| worker.to_string());
+                self.note(now, kind, worker, detail);
+            }
+        }
+    }
+
+    /// Writes a ledger line that the replayer has no word for.
+    pub fn note(&mut self, now: Time, kind: LedgerKind, worker: Option<String>, detail: String) {
+        let event =
+            LedgerEvent { at_ns: now.ns(), kind, session_id: None, turn_id: None, worker, detail: Some(detail) };
+        self.tell(Told::Ledger(Box::new(event)));
+    }
+
+    /// Sends what is to be sent, then hands out what was produced; true when something was sent.
+    fn carry(&mut self) -> bool {
+        let mut sent = false;
+        while let Some(action) = self.replayer.poll_action() {
+            self.wire.perform(action);
+            sent = true;
+        }
+        while let Some(line) = self.replayer.poll_ledger() {
+            self.tell(Told::Ledger(Box::new(line)));
+        }
+        while let Some((record, tokens)) = self.replayer.poll_record() {
+            self.ended = self.ended.max(Time(record.ended_ns));
+            self.tell(Told::Record(Box::new(record), tokens));
+        }
+        sent
+    }
+
+    fn tell_progress(&mut self) {
+        let progress = Progress {
+            now: self.clock.now(),
+            planned: self.replayer.planned(),
+            ended: self.replayer.ended(),
+            in_flight: self.replayer.in_flight(),
+        };
+        self.tell(Told::Progress(progress));
+    }
+
+    /// Hands something to the caller. One that has gone has failed and stops the run.
+    fn tell(&mut self, told: Told) {
+        if !self.deaf && self.told.send(told).is_err() {
+            self.deaf = true;
+        }
+    }
+}

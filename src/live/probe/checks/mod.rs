@@ -1,0 +1,147 @@
+//! What a target can do for a scenario: facts in, a table of [`Check`]s out.
+//!
+//! Pure. Each check says what was found, what will be off because of it, and what to do. Invariant: a replay can run when
+//! no check says `fail`; one that cannot be decided says `warn`, never `ok`.
+
+mod router;
+mod serving;
+mod workers;
+
+use serde::Serialize;
+
+use super::facts::{RouterFacts, WorkerFacts};
+use super::route_map::{Probed, RouteMap};
+use crate::live::Target;
+use crate::scenario::Needs;
+
+/// All that was found out about a target.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Every worker that has an address.
+    pub workers: Vec<WorkerFacts>,
+    /// The PD router, when there is one.
+    pub router: Option<RouterFacts>,
+    /// Probes of the target header, when it is used with indices.
+    pub routes: Option<Routes>,
+    /// One token over the same way as the run's requests; `None`: not asked, because a probe of the routes was.
+    pub serving: Option<Result<(), String>>,
+}
+
+/// Probes of the target header.
+#[derive(Debug, Clone, Default)]
+pub struct Routes {
+    /// In order of the index.
+    pub first: Vec<(u16, Probed)>,
+    /// The same again, in the other direction: a router that ignores the header gives itself away.
+    pub again: Vec<(u16, Probed)>,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Not there, and not needed or made up for.
+    Off,
+    /// The run will go, but mind this.
+    Warn,
+    /// The run cannot go as the scenario wants it.
+    Fail,
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub check: &'static str,
+    /// How it ended.
+    pub result: Verdict,
+    /// What was found.
+    pub detail: String,
+    /// What a run will lack because of it; empty: nothing.
+    pub will_be_off: String,
+    /// What to do; empty: nothing.
+    pub remedy: String,
+}
+
+/// What the checks are about.
+pub(super) struct Case<'a> {
+    pub needs: &'a Needs,
+    pub target: &'a Target,
+    pub facts: &'a Facts,
+}
+
+impl Verdict {
+    /// Stable label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Ok => "ok",
+            Verdict::Off => "off",
+            Verdict::Warn => "warn",
+            Verdict::Fail => "fail",
+        }
+    }
+}
+
+impl Check {
+    fn ok(check: &'static str, detail: impl Into<String>) -> Check {
+        Check::new(check, Verdict::Ok, detail, "", "")
+    }
+
+    fn new(
+        check: &'static str,
+        result: Verdict,
+        detail: impl Into<String>,
+        will_be_off: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Check {
+        Check { check, result, detail: detail.into(), will_be_off: will_be_off.into(), remedy: remedy.into() }
+    }
+}
+
+impl Routes {
+    /// The map that the first probes found.
+    pub fn map(&self, target: &Target) -> RouteMap {
+        RouteMap::from_probes(&target.addresses, &self.first)
+    }
+}
+
+/// Every check that applies, in the order a reader wants them.
+pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
+    let case = Case { needs, target, facts };
+    let all: [fn(&Case) -> Option<Check>; 18] = [
+        workers::reachable,
+        workers::authorized,
+        workers::engines,
+        workers::roles,
+        workers::models,
+        serving::one_token,
+        router::reachable,
+        router::kind,
+        router::members,
+        router::target_header,
+        router::served_by,
+        router::overload_protection,
+        serving::sessions,
+        serving::admission,
+        serving::loads,
+        serving::capacity,
+        workers::kv_events,
+        workers::keep_alive,
+    ];
+    all.into_iter().filter_map(|check| check(&case)).collect()
+}
+
+/// Some of many, in words: `D0, D3 and 4 more`.
+fn some_of<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
+    const SHOWN: usize = 4;
+    let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
+    match all.len() {
+        0..=SHOWN => all.join(", "),
+        count => format!("{} and {} more", all[..SHOWN - 1].join(", "), count - (SHOWN - 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

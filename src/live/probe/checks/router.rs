@@ -1,0 +1,139 @@
+//! Checks of the PD router: which one it is, whether it goes where the header says, what it does unasked.
+
+use super::super::facts::Health;
+use super::super::route_map::Probed;
+use super::{Case, Check, Verdict, some_of};
+use crate::base::Role;
+use crate::scenario::{RouterKind, TargetValue};
+
+pub(super) fn reachable(case: &Case) -> Option<Check> {
+    const NAME: &str = "router";
+    let router = case.facts.router.as_ref()?;
+    let (detail, remedy) = match &router.health {
+        Health::Up | Health::Unknown => {
+            let rtt = router.rtt.map_or(String::new(), |rtt| format!(", round trip {:.1} ms", rtt.as_secs_f64() * 1e3));
+            return Some(Check::ok(NAME, format!("{} answers{rtt}", router.url)));
+        }
+        Health::NotReady(why) => (format!("{} is not ready: {why}", router.url), "start its workers before it"),
+        Health::Down(why) => (format!("{}: {why}", router.url), "start the router, or correct live.router"),
+    };
+    Some(Check::new(NAME, Verdict::Fail, detail, "every request over the router fails", remedy))
+}
+
+pub(super) fn kind(case: &Case) -> Option<Check> {
+    const NAME: &str = "router kind";
+    let router = case.facts.router.as_ref()?;
+    let found = format!("{} {}", label(router.kind), router.version);
+    let found = found.trim_end();
+    let configured = case.target.router_kind;
+    if router.kind == RouterKind::Auto {
+        let off = "comparisons with other runs: time to first token depends on the router";
+        let detail = "it does not say what it is".to_owned();
+        return Some(Check::new(NAME, Verdict::Warn, detail, off, "set live.router_kind"));
+    }
+    if configured != RouterKind::Auto && configured != router.kind {
+        let detail = format!("{found}, but live.router_kind = \"{}\"", label(configured));
+        return Some(Check::new(NAME, Verdict::Fail, detail, "", "set live.router_kind = \"auto\""));
+    }
+    if router.kind == RouterKind::SglangRouter {
+        let off = "time per token where P is slower than D: it holds the answer until P is done";
+        return Some(Check::new(NAME, Verdict::Warn, found, off, "use smg, or live.legs = \"direct\""));
+    }
+    Some(Check::ok(NAME, found))
+}
+
+fn label(kind: RouterKind) -> &'static str {
+    match kind {
+        RouterKind::Auto => "unknown",
+        RouterKind::Pdreplay => "pdreplay",
+        RouterKind::Smg => "smg",
+        RouterKind::SglangRouter => "sglang-router",
+    }
+}
+
+/// Workers of ours that the router's own list lacks. Addresses may be written in another way there, so it is a warning.
+pub(super) fn members(case: &Case) -> Option<Check> {
+    const NAME: &str = "router's workers";
+    let listed = &case.facts.router.as_ref()?.decode;
+    if listed.is_empty() {
+        return None;
+    }
+    let is_listed = |url: &str| listed.iter().any(|known| known.trim_end_matches('/') == url);
+    let decode = case.target.addresses.workers().filter(|(id, _)| id.role == Role::Decode);
+    let lacking: Vec<_> = decode.filter(|(_, endpoint)| !is_listed(&endpoint.url)).map(|(id, _)| id).collect();
+    if lacking.is_empty() {
+        return Some(Check::ok(NAME, format!("it lists {} D, ours among them", listed.len())));
+    }
+    let detail = format!("it lists {}, not {}", some_of(listed), some_of(lacking));
+    let remedy = "start the router with the same addresses as live.decode";
+    Some(Check::new(NAME, Verdict::Warn, detail, "requests to these workers", remedy))
+}
+
+/// With indices, the header is only as good as the map that probes found.
+pub(super) fn target_header(case: &Case) -> Option<Check> {
+    const NAME: &str = "target header";
+    if !case.needs.target_header || case.facts.router.is_none() {
+        return None;
+    }
+    let Some(routes) = &case.facts.routes else {
+        let value = match case.target.header.target_value {
+            TargetValue::Index => "index",
+            TargetValue::Url => "URL",
+            TargetValue::Id => "name",
+        };
+        let detail = format!("{} carries the worker's {value}; not tried", case.target.header.target_name);
+        return Some(Check::ok(NAME, detail));
+    };
+    let map = routes.map(case.target);
+    let moved = map.moved(&case.target.addresses, &routes.again);
+    let off = "requests reach other decode workers than the policy chose";
+    if !moved.is_empty() {
+        let detail = format!("the same index reached another D the second time: {}", some_of(moved));
+        let remedy = "give the router --decode-policy consistent_hashing: no other one reads the header";
+        return Some(Check::new(NAME, Verdict::Fail, detail, off, remedy));
+    }
+    if map.is_complete() {
+        return Some(Check::ok(NAME, format!("{map}, each tried twice")));
+    }
+    if routes.first.iter().any(|(_, probed)| *probed == Probed::Nameless) {
+        let detail = "answers do not say which worker served them, so indices cannot be tried";
+        let remedy = "set live.served_by to a header that names the worker, or use live.legs = \"direct\"";
+        return Some(Check::new(NAME, Verdict::Fail, detail, off, remedy));
+    }
+    let failed = routes.first.iter().find_map(|(index, probed)| match probed {
+        Probed::Failed(why) => Some(format!("; index {index}: {why}")),
+        Probed::Served(_) | Probed::Nameless | Probed::NoWorker => None,
+    });
+    let detail = format!("no index reaches {}{}", some_of(map.missing()), failed.unwrap_or_default());
+    let remedy = "see that the router lists these workers as healthy and does not shed them (overload protection)";
+    Some(Check::new(NAME, Verdict::Fail, detail, off, remedy))
+}
+
+pub(super) fn served_by(case: &Case) -> Option<Check> {
+    const NAME: &str = "served by";
+    let routes = case.facts.routes.as_ref()?;
+    let served = routes.first.iter().find_map(|(_, probed)| match probed {
+        Probed::Served(name) => Some(name),
+        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) => None,
+    })?;
+    Some(Check::ok(NAME, format!("answers name their worker, such as {served}")))
+}
+
+/// What can only be told of the kind: neither shows from outside.
+pub(super) fn overload_protection(case: &Case) -> Option<Check> {
+    let router = case.facts.router.as_ref()?;
+    let (detail, off, remedy) = match router.kind {
+        RouterKind::Pdreplay | RouterKind::Auto => return None,
+        RouterKind::Smg => (
+            "overload protection and retries are on by default and cannot be seen from outside",
+            "a full D silently loses its index (counted as route mismatch); requests are sent twice unseen",
+            "start smg with --disable-worker-overload-protection --disable-retries",
+        ),
+        RouterKind::SglangRouter => (
+            "retries are on by default and cannot be seen from outside",
+            "requests are sent twice unseen",
+            "start the router with --disable-retries",
+        ),
+    };
+    Some(Check::new("router defaults", Verdict::Warn, detail, off, remedy))
+}

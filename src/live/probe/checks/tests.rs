@@ -1,0 +1,240 @@
+//! Facts in, table out: one story a test.
+
+use std::time::Duration;
+
+use super::*;
+use crate::base::{Role, WorkerId};
+use crate::cluster::RouterConfig;
+use crate::live::probe::question::{Answers, Question};
+use crate::live::probe::reply::Reply;
+use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets};
+use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig};
+
+const WORKER: &str =
+    "{\"version\":\"0.5.10\",\"max_total_num_tokens\":83000,\"page_size\":64,\"disaggregation_mode\":\"MODE\"}";
+
+fn target() -> Target {
+    let endpoint = |port: u16| Endpoint { url: format!("http://h:{port}"), bootstrap_port: Some(port + 1000) };
+    let addresses = Addresses {
+        router: Some("http://h:9000".into()),
+        prefill: vec![endpoint(9100)],
+        decode: vec![endpoint(9200), endpoint(9201)],
+        colocated: Vec::new(),
+    };
+    let second = Duration::from_secs(1);
+    Target {
+        addresses,
+        dialect: Dialect::Generate,
+        legs: Legs::Router,
+        router_kind: RouterKind::Auto,
+        emulated: false,
+        model: String::new(),
+        header: HeaderConfig::default(),
+        route_map: None,
+        served_by: ServedByConfig::default(),
+        router_config: RouterConfig::default(),
+        limits: Limits { connect: second, first_token: None, stall: None, control: second, pool_idle: 3 * second },
+        retries: Retries { most: 0, backoff: second },
+        pool: 8,
+        body_cache: 1 << 20,
+        token_ids: (1000, 100),
+        proxy: None,
+        secrets: Secrets::default(),
+    }
+}
+
+fn needs() -> Needs {
+    Needs {
+        two_legs: true,
+        sessions: true,
+        admission: true,
+        loads: false,
+        target_header: true,
+        routing_key: false,
+        kv_pool_tokens: 83_000,
+    }
+}
+
+/// A worker that has everything, but for what `but` says.
+fn worker(id: &str, but: &[(Question, u16, &str)]) -> WorkerFacts {
+    let index = id[1..].parse().unwrap();
+    let (role, mode) = if id.starts_with('P') { (Role::Prefill, "prefill") } else { (Role::Decode, "decode") };
+    let models = "{\"data\":[{\"id\":\"m\",\"owned_by\":\"sglang\"}]}";
+    let info = WORKER.replace("MODE", mode);
+    let usual = [
+        (Question::Health, 200, ""),
+        (Question::ServerInfo, 200, info.as_str()),
+        (Question::Models, 200, models),
+        (Question::Loads, 200, "{}"),
+        (Question::Admission, 200, "{}"),
+        (Question::OpenSession, 200, "\"x\""),
+        (Question::CloseSession, 200, ""),
+    ];
+    let only_decode = [Question::Admission, Question::OpenSession, Question::CloseSession];
+    let asked = usual.iter().chain(but).filter(|(asked, ..)| role == Role::Decode || !only_decode.contains(asked));
+    let answers = asked.map(|(asked, status, body)| (*asked, Ok(Reply::new(*status, &[], body)))).collect();
+    WorkerFacts::of(WorkerId::new(role, index), &format!("http://h:{}", 9200 + index), &Answers(answers))
+}
+
+fn router(kind: RouterKind) -> RouterFacts {
+    let answers = Answers([(Question::Health, Ok(Reply::new(200, &[], "OK")))].into());
+    RouterFacts { kind, version: "1.13.0".into(), ..RouterFacts::of("http://h:9000", &answers) }
+}
+
+fn served(ports: &[u16]) -> Vec<(u16, Probed)> {
+    (0..).zip(ports).map(|(index, port)| (index, Probed::Served(format!("http://h:{port}")))).collect()
+}
+
+fn facts(workers: Vec<WorkerFacts>) -> Facts {
+    let mut again = served(&[9201, 9200]);
+    again.reverse();
+    let routes = Routes { first: served(&[9201, 9200]), again };
+    Facts { workers, router: Some(router(RouterKind::Pdreplay)), routes: Some(routes), serving: None }
+}
+
+fn all_well() -> Facts {
+    facts(["P0", "D0", "D1"].map(|id| worker(id, &[])).to_vec())
+}
+
+#[track_caller]
+fn find(checks: &[Check], name: &str) -> Check {
+    checks.iter().find(|check| check.check == name).unwrap_or_else(|| panic!("no `{name}`: {checks:#?}")).clone()
+}
+
+/// The check of that name on a target with these facts.
+#[track_caller]
+fn check(facts: &Facts, name: &str) -> Check {
+    find(&checks(&needs(), &target(), facts), name)
+}
+
+#[test]
+fn a_target_that_has_everything_passes() {
+    let found = checks(&needs(), &target(), &all_well());
+    let bad: Vec<_> = found.iter().filter(|check| !matches!(check.result, Verdict::Ok | Verdict::Off)).collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert_eq!(find(&found, "workers").detail, "3 answer, round trip up to 0.0 ms");
+    assert_eq!(find(&found, "target header").detail, "D0=1 D1=0, each tried twice");
+    assert_eq!(find(&found, "one token").detail, "answered 2 times over the run's own way");
+    assert!(found.iter().all(|check| check.result == Verdict::Off || check.will_be_off.is_empty()));
+}
+
+#[test]
+fn a_worker_that_does_not_answer_fails_by_name() {
+    let mut dead = worker("D1", &[]);
+    dead.health = super::super::facts::Health::Down("connection refused".into());
+    let found = check(&facts(vec![worker("P0", &[]), worker("D0", &[]), dead]), "workers");
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "D1 at http://h:9201: connection refused"));
+}
+
+#[test]
+fn addresses_under_the_wrong_role_fail() {
+    let info = WORKER.replace("MODE", "prefill");
+    let swapped = worker("D0", &[(Question::ServerInfo, 200, &info)]);
+    let found = check(&facts(vec![worker("P0", &[]), swapped]), "roles");
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "D0 says prefill"));
+    let info = WORKER.replace("MODE\"", "prefill\",\"disaggregation_bootstrap_port\":8998");
+    let found = check(&facts(vec![worker("P0", &[(Question::ServerInfo, 200, &info)])]), "roles");
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "bootstrap port: P0 has 8998, not 10100"));
+}
+
+#[test]
+fn missing_admission_is_a_warning_that_says_what_is_lost() {
+    let stock = worker("D0", &[(Question::Admission, 404, "{\"detail\":\"Not Found\"}")]);
+    let found = check(&facts(vec![stock.clone()]), "admission");
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Warn, "D0: 404: Not Found"));
+    assert!(found.will_be_off.contains("direct appends") && found.remedy.contains("--mechanism pd"));
+    let without = Needs { admission: false, sessions: false, ..needs() };
+    assert_eq!(find(&checks(&without, &target(), &facts(vec![stock])), "admission").result, Verdict::Off);
+}
+
+#[test]
+fn kvc_cannot_run_without_sessions() {
+    let refused = "{\"error\":{\"message\":\"Streaming sessions are disabled.\"}}";
+    let found = check(&facts(vec![worker("D0", &[(Question::OpenSession, 400, refused)])]), "sessions");
+    assert_eq!(found.result, Verdict::Fail);
+    assert!(found.remedy.contains("--enable-streaming-session"));
+}
+
+#[test]
+fn loads_matter_to_policies_that_read_them() {
+    let old = facts(vec![worker("D0", &[(Question::Loads, 404, ""), (Question::GetLoad, 200, "[]")])]);
+    let none = facts(vec![worker("D0", &[(Question::Loads, 404, "")])]);
+    let verdict = |facts: &Facts, loads| find(&checks(&Needs { loads, ..needs() }, &target(), facts), "loads").result;
+    assert_eq!((verdict(&old, true), verdict(&old, false)), (Verdict::Warn, Verdict::Off));
+    assert_eq!((verdict(&none, true), verdict(&none, false)), (Verdict::Fail, Verdict::Off));
+}
+
+#[test]
+fn a_router_that_ignores_the_header_is_found_out() {
+    let mut round_robin = all_well();
+    let again = [(1, Probed::Served("http://h:9201".into())), (0, Probed::Served("http://h:9200".into()))];
+    round_robin.routes = Some(Routes { first: served(&[9201, 9200]), again: again.to_vec() });
+    let found = check(&round_robin, "target header");
+    assert_eq!(found.result, Verdict::Fail);
+    assert!(found.remedy.contains("consistent_hashing"), "{found:#?}");
+}
+
+#[test]
+fn a_d_that_no_index_reaches_fails() {
+    let mut shed = all_well();
+    let first = [served(&[9201]), vec![(1, Probed::NoWorker)]].concat();
+    shed.routes = Some(Routes { first, again: Vec::new() });
+    let found = check(&shed, "target header");
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "no index reaches D0"));
+    let mut nameless = all_well();
+    nameless.routes = Some(Routes { first: vec![(0, Probed::Nameless)], again: Vec::new() });
+    assert!(check(&nameless, "target header").remedy.contains("served_by"));
+}
+
+#[test]
+fn what_routers_do_unasked_is_said() {
+    let mut real = all_well();
+    real.router = Some(router(RouterKind::Smg));
+    let found = check(&real, "router defaults");
+    assert_eq!(found.result, Verdict::Warn);
+    assert!(found.remedy.contains("--disable-worker-overload-protection"));
+    assert_eq!(check(&real, "router kind").detail, "smg 1.13.0");
+    real.router = Some(router(RouterKind::Auto));
+    assert_eq!(check(&real, "router kind").result, Verdict::Warn);
+    let wrong = Target { router_kind: RouterKind::Smg, ..target() };
+    assert_eq!(find(&checks(&needs(), &wrong, &all_well()), "router kind").result, Verdict::Fail);
+}
+
+#[test]
+fn a_router_that_does_not_know_a_d_is_questioned() {
+    let mut other = all_well();
+    let decode = ["http://h:9200/", "http://h:9300"].map(str::to_owned).to_vec();
+    other.router = Some(RouterFacts { decode, ..router(RouterKind::Smg) });
+    let found = check(&other, "router's workers");
+    assert_eq!(found.result, Verdict::Warn);
+    assert_eq!(found.detail, "it lists http://h:9200/, http://h:9300, not D1");
+}
+
+#[test]
+fn a_missing_key_is_told_before_anything_else_of_it() {
+    let locked = worker("D0", &[(Question::Models, 401, "")]);
+    let found = check(&facts(vec![locked]), "authorization");
+    assert_eq!(found.result, Verdict::Fail);
+    assert!(found.remedy.contains("live.api_key_env"));
+}
+
+#[test]
+fn another_capacity_than_the_scenarios_is_a_warning() {
+    let needs = Needs { kv_pool_tokens: 100_000, ..needs() };
+    let found = find(&checks(&needs, &target(), &all_well()), "KV capacity");
+    assert_eq!((found.result, found.remedy.as_str()), (Verdict::Warn, "set engine.kv_pool_tokens = 83000"));
+}
+
+#[test]
+fn a_model_that_is_not_served_fails() {
+    let other = Target { model: "other".into(), ..target() };
+    let found = find(&checks(&needs(), &other, &all_well()), "model");
+    assert_eq!(found.result, Verdict::Fail);
+    assert!(found.remedy.contains("live.model = \"m\""), "{found:#?}");
+}
+
+#[test]
+fn many_are_told_as_some() {
+    assert_eq!(some_of(["a", "b", "c", "d"]), "a, b, c, d");
+    assert_eq!(some_of(["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
+}

@@ -1,0 +1,355 @@
+//! What a worker and a router are, read from their answers.
+//!
+//! Pure. Says what is known and leaves open what is not; what follows for a run is [`super::checks`]'s.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::question::{Answers, Question};
+use crate::base::WorkerId;
+use crate::live::api::{ModelList, ServerInfo, WORKER_HEADER};
+use crate::scenario::RouterKind;
+
+/// A worker as it presents itself.
+#[derive(Debug, Clone)]
+pub struct WorkerFacts {
+    /// Which of ours.
+    pub worker: WorkerId,
+    /// Its base URL.
+    pub url: String,
+    /// State of `/health`.
+    pub health: Health,
+    /// Round trip of `/health`.
+    pub rtt: Option<Duration>,
+    /// Kind of server.
+    pub engine: Engine,
+    /// Its version; empty when it does not say.
+    pub version: String,
+    /// `/server_info`, of SGLang and emulated workers.
+    pub info: Option<ServerInfo>,
+    /// Names of `/v1/models`.
+    pub models: Vec<String>,
+    /// Opening and closing a session; `None`: not asked.
+    pub sessions: Option<Result<(), String>>,
+    /// The admission call; `None`: not asked.
+    pub admission: Option<Result<(), String>>,
+    /// Where its load can be read.
+    pub loads: Option<Question>,
+    /// It publishes KV events; `None`: it does not say.
+    pub kv_events: Option<bool>,
+    /// One token; `None`: not asked.
+    pub generate: Option<Result<(), String>>,
+    /// Seconds after which it closes idle connections, where it says so.
+    pub keep_alive_s: Option<f64>,
+    /// It refused one of the questions with 401 or 403.
+    pub unauthorized: bool,
+}
+
+/// State of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// 200.
+    Up,
+    /// 503: it loads, or has failed.
+    NotReady(String),
+    /// It answers, but has no `/health`.
+    Unknown,
+    /// No answer.
+    Down(String),
+}
+
+/// Kind of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Engine {
+    /// `pdreplay worker`.
+    Emulated,
+    /// SGLang.
+    Sglang,
+    /// vLLM.
+    Vllm,
+    /// Something else.
+    Other,
+}
+
+/// A router as it presents itself.
+#[derive(Debug, Clone)]
+pub struct RouterFacts {
+    /// Its base URL.
+    pub url: String,
+    /// State of `/health`.
+    pub health: Health,
+    /// Round trip of `/health`.
+    pub rtt: Option<Duration>,
+    /// Which one; `Auto`: it could not be told.
+    pub kind: RouterKind,
+    /// Its version; empty when it does not say.
+    pub version: String,
+    /// URLs of its decode workers, in the order of its own list; empty when it does not say.
+    pub decode: Vec<String>,
+    /// It refused one of the questions with 401 or 403.
+    pub unauthorized: bool,
+}
+
+impl Engine {
+    /// In words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Engine::Emulated => "emulated",
+            Engine::Sglang => "SGLang",
+            Engine::Vllm => "vLLM",
+            Engine::Other => "unknown server",
+        }
+    }
+}
+
+impl WorkerFacts {
+    /// From what it said.
+    pub fn of(worker: WorkerId, url: &str, answers: &Answers) -> WorkerFacts {
+        let info = answers.read(Question::ServerInfo).or_else(|| answers.read(Question::GetServerInfo));
+        let raw: Option<Value> = answers.read(Question::ServerInfo).or_else(|| answers.read(Question::GetServerInfo));
+        let models: ModelList = answers.read(Question::Models).unwrap_or_default();
+        let engine = engine_of(info.as_ref(), &models, answers);
+        WorkerFacts {
+            worker,
+            url: url.to_owned(),
+            health: health_of(answers),
+            rtt: answers.reply(Question::Health).map(|reply| reply.took),
+            engine,
+            version: version_of(engine, info.as_ref(), answers),
+            models: models.data.into_iter().map(|card| card.id).collect(),
+            sessions: sessions_of(answers),
+            admission: answers.0.get(&Question::Admission).map(supports),
+            loads: [Question::Loads, Question::GetLoad].into_iter().find(|asked| is_ok(answers, *asked)),
+            kv_events: raw.as_ref().and_then(kv_events_of),
+            generate: answers.0.get(&Question::Generate).map(succeeds),
+            keep_alive_s: answers.header("keep-alive").and_then(keep_alive_of),
+            unauthorized: answers.is_unauthorized(),
+            info,
+        }
+    }
+}
+
+impl RouterFacts {
+    /// From what it said.
+    pub fn of(url: &str, answers: &Answers) -> RouterFacts {
+        let info: Option<ServerInfo> = answers.read(Question::ServerInfo);
+        let emulated = info.and_then(|info| info.emulated).filter(|emulated| emulated.worker == "router");
+        let loads: Value = answers.read(Question::GetLoads).unwrap_or_default();
+        let smg = loads["version"].as_str().and_then(|version| version.strip_prefix("smg-")).map(str::to_owned);
+        let workers: Value = answers.read(Question::Workers).unwrap_or_default();
+        let (kind, version) = match (emulated, smg) {
+            (Some(emulated), _) => (RouterKind::Pdreplay, emulated.version),
+            (None, Some(version)) => (RouterKind::Smg, version),
+            // `smg` names its error codes in a header, also those of paths it does not have.
+            (None, None) if answers.header("x-smg-error-code").is_some() => (RouterKind::Smg, String::new()),
+            (None, None) if workers["workers"].is_array() => (RouterKind::SglangRouter, String::new()),
+            (None, None) => (RouterKind::Auto, String::new()),
+        };
+        RouterFacts {
+            url: url.to_owned(),
+            health: health_of(answers),
+            rtt: answers.reply(Question::Health).map(|reply| reply.took),
+            kind,
+            version,
+            decode: decode_urls(&workers),
+            unauthorized: answers.is_unauthorized(),
+        }
+    }
+}
+
+/// Decode workers in `GET /workers`, in its order: that of indices for requests without a model.
+fn decode_urls(workers: &Value) -> Vec<String> {
+    let listed = workers["workers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let decode = listed.iter().filter(|worker| worker["worker_type"] == "decode");
+    decode.filter_map(|worker| worker["url"].as_str().map(str::to_owned)).collect()
+}
+
+fn health_of(answers: &Answers) -> Health {
+    match answers.0.get(&Question::Health) {
+        Some(Ok(reply)) if reply.status == 200 => Health::Up,
+        Some(Ok(reply)) if reply.status == 404 => Health::Unknown,
+        Some(Ok(reply)) => Health::NotReady(reply.refusal()),
+        Some(Err(why)) => Health::Down(why.clone()),
+        None => Health::Unknown,
+    }
+}
+
+fn engine_of(info: Option<&ServerInfo>, models: &ModelList, answers: &Answers) -> Engine {
+    let owner = models.data.first().map(|card| card.owned_by.as_str()).unwrap_or_default();
+    let emulated = info.is_some_and(|info| info.emulated.is_some()) || answers.header(WORKER_HEADER).is_some();
+    let sglang = info.is_some_and(|info| !info.version.is_empty() && info.max_total_num_tokens > 0);
+    match owner {
+        _ if emulated => Engine::Emulated,
+        "sglang" => Engine::Sglang,
+        _ if sglang => Engine::Sglang,
+        "vllm" => Engine::Vllm,
+        _ => Engine::Other,
+    }
+}
+
+fn version_of(engine: Engine, info: Option<&ServerInfo>, answers: &Answers) -> String {
+    let said: Value = answers.read(Question::Version).unwrap_or_default();
+    let own = info.and_then(|info| info.emulated.as_ref()).map(|emulated| emulated.version.clone());
+    let served = info.map(|info| info.version.clone()).filter(|version| !version.is_empty());
+    let named = said["version"].as_str().map(str::to_owned);
+    match engine {
+        Engine::Emulated => own.or(served),
+        Engine::Sglang => served,
+        Engine::Vllm => named,
+        Engine::Other => named.or_else(|| answers.header("server").map(str::to_owned)),
+    }
+    .unwrap_or_default()
+}
+
+fn is_ok(answers: &Answers, asked: Question) -> bool {
+    answers.reply(asked).is_some_and(|reply| reply.status == 200)
+}
+
+/// An endpoint that is there, whatever it thinks of the question: 404 and 405 mean that it is not.
+fn supports(looked: &super::reply::Looked) -> Result<(), String> {
+    match looked {
+        Ok(reply) if matches!(reply.status, 404 | 405 | 501) => Err(reply.refusal()),
+        Ok(reply) if reply.status >= 500 => Err(reply.refusal()),
+        Ok(_) => Ok(()),
+        Err(why) => Err(why.clone()),
+    }
+}
+
+/// One token came.
+pub(super) fn succeeds(looked: &super::reply::Looked) -> Result<(), String> {
+    let reply = looked.as_ref().map_err(Clone::clone)?;
+    if reply.status != 200 {
+        return Err(reply.refusal());
+    }
+    let Some(body) = reply.json() else {
+        return Err(format!("200, but no JSON: {}", reply.refusal()));
+    };
+    let abort = body.pointer("/meta_info/finish_reason").filter(|reason| reason["type"] == "abort");
+    match abort {
+        Some(reason) => Err(format!("given up with 200: {}", reason["message"].as_str().unwrap_or_default())),
+        None if body.get("error").is_some_and(|error| !error.is_null()) => Err(reply.refusal()),
+        None => Ok(()),
+    }
+}
+
+fn sessions_of(answers: &Answers) -> Option<Result<(), String>> {
+    let opened = answers.0.get(&Question::OpenSession)?;
+    Some(match opened {
+        Ok(reply) if reply.status == 200 => Ok(()),
+        Ok(reply) => Err(reply.refusal()),
+        Err(why) => Err(why.clone()),
+    })
+}
+
+/// SGLang gives its argument `kv_events_config`, null when off; other servers say nothing.
+fn kv_events_of(info: &Value) -> Option<bool> {
+    let config = info.get("kv_events").or_else(|| info.get("kv_events_config"))?;
+    Some(match config {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(true) | Value::Number(_) | Value::Array(_) | Value::Object(_) => true,
+    })
+}
+
+/// `timeout=5, max=100`.
+fn keep_alive_of(header: &str) -> Option<f64> {
+    header.split(',').find_map(|part| part.trim().strip_prefix("timeout=")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reply::Reply;
+    use super::*;
+    use crate::base::Role;
+
+    fn answers(of: &[(Question, u16, &str)]) -> Answers {
+        Answers(of.iter().map(|(question, status, body)| (*question, Ok(Reply::new(*status, &[], body)))).collect())
+    }
+
+    fn worker(of: &[(Question, u16, &str)]) -> WorkerFacts {
+        WorkerFacts::of(WorkerId::new(Role::Decode, 0), "http://h:1", &answers(of))
+    }
+
+    #[test]
+    fn servers_are_told_apart() {
+        let sglang = "{\"version\":\"0.5.10\",\"max_total_num_tokens\":9}";
+        let emulated = "{\"version\":\"0.5.10\",\"max_total_num_tokens\":9,\"emulated\":{\"worker\":\"D0\",\"version\":\"0.1.0\"}}";
+        let vllm = "{\"data\":[{\"id\":\"m\",\"owned_by\":\"vllm\"}]}";
+        let cases = [
+            (worker(&[(Question::ServerInfo, 200, sglang)]), Engine::Sglang, "0.5.10"),
+            (
+                worker(&[(Question::ServerInfo, 404, ""), (Question::GetServerInfo, 200, sglang)]),
+                Engine::Sglang,
+                "0.5.10",
+            ),
+            (worker(&[(Question::ServerInfo, 200, emulated)]), Engine::Emulated, "0.1.0"),
+            (
+                worker(&[(Question::Models, 200, vllm), (Question::Version, 200, "{\"version\":\"0.9\"}")]),
+                Engine::Vllm,
+                "0.9",
+            ),
+            (worker(&[(Question::Models, 200, "<html>")]), Engine::Other, ""),
+        ];
+        for (facts, engine, version) in cases {
+            assert_eq!((facts.engine, facts.version.as_str()), (engine, version));
+        }
+        assert_eq!(worker(&[(Question::Models, 200, vllm)]).models, ["m"]);
+    }
+
+    #[test]
+    fn a_missing_endpoint_is_told_from_one_that_says_no() {
+        let admission = |status| worker(&[(Question::Admission, status, "{}")]).admission.unwrap().is_ok();
+        assert_eq!([200, 400, 404, 405, 500].map(admission), [true, true, false, false, false]);
+        assert_eq!(worker(&[]).admission, None);
+        let refused = "{\"error\":{\"message\":\"Streaming sessions are disabled.\"}}";
+        let facts = worker(&[(Question::OpenSession, 400, refused), (Question::CloseSession, 200, "")]);
+        assert_eq!(facts.sessions, Some(Err("400: Streaming sessions are disabled.".into())));
+    }
+
+    #[test]
+    fn one_token_counts_only_when_it_came() {
+        let generate = |status, body: &str| worker(&[(Question::Generate, status, body)]).generate.unwrap();
+        assert_eq!(generate(200, "{\"meta_info\":{\"finish_reason\":{\"type\":\"length\",\"length\":1}}}"), Ok(()));
+        let abort = "{\"meta_info\":{\"finish_reason\":{\"type\":\"abort\",\"message\":\"no room id\"}}}";
+        assert_eq!(generate(200, abort), Err("given up with 200: no room id".into()));
+        assert!(generate(200, "<html>").is_err() && generate(500, "{}").is_err());
+        assert!(generate(200, "{\"error\":{\"message\":\"no\"}}").is_err());
+    }
+
+    #[test]
+    fn routers_are_told_apart() {
+        let router = |of: &[(Question, u16, &str)]| RouterFacts::of("http://h:2", &answers(of));
+        let workers = "{\"workers\":[{\"url\":\"http://h:1\",\"worker_type\":\"prefill\"},\
+                       {\"url\":\"http://h:3\",\"worker_type\":\"decode\"},{\"url\":\"http://h:2\",\"worker_type\":\"decode\"}]}";
+        let smg =
+            router(&[(Question::GetLoads, 200, "{\"version\":\"smg-1.13.0\"}"), (Question::Workers, 200, workers)]);
+        assert_eq!((smg.kind, smg.version.as_str()), (RouterKind::Smg, "1.13.0"));
+        assert_eq!(smg.decode, ["http://h:3", "http://h:2"]);
+        let own =
+            router(&[(Question::ServerInfo, 200, "{\"emulated\":{\"worker\":\"router\",\"version\":\"0.1.0\"}}")]);
+        assert_eq!((own.kind, own.version.as_str()), (RouterKind::Pdreplay, "0.1.0"));
+        assert_eq!(router(&[(Question::Workers, 200, workers)]).kind, RouterKind::SglangRouter);
+        assert_eq!(router(&[(Question::Health, 200, "")]).kind, RouterKind::Auto);
+    }
+
+    #[test]
+    fn health_is_one_of_four() {
+        let health = |status| worker(&[(Question::Health, status, "")]).health;
+        assert_eq!(health(200), Health::Up);
+        assert_eq!(health(404), Health::Unknown);
+        assert_eq!(health(503), Health::NotReady("503".into()));
+        let down = Answers([(Question::Health, Err("refused".into()))].into());
+        assert_eq!(RouterFacts::of("u", &down).health, Health::Down("refused".into()));
+    }
+
+    #[test]
+    fn events_and_keep_alive_are_read_where_they_are_said() {
+        let events = |info: &str| worker(&[(Question::ServerInfo, 200, info)]).kv_events;
+        assert_eq!(events("{\"kv_events_config\":null}"), Some(false));
+        assert_eq!(events("{\"kv_events_config\":\"{}\"}"), Some(true));
+        assert_eq!(events("{}"), None);
+        assert_eq!(keep_alive_of("timeout=5, max=100"), Some(5.0));
+        assert_eq!(keep_alive_of("max=100"), None);
+    }
+}

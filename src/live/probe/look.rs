@@ -1,0 +1,252 @@
+//! Asks a target everything that [`super::checks`] wants to know, at once and within a bound.
+//!
+//! Owns the order of questions and their time limits. Reads nothing out of the answers. Whatever a target does, a look
+//! ends: each question has a limit, and so has the row of route probes.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::checks::{Facts, Routes};
+use super::facts::{RouterFacts, WorkerFacts};
+use super::question::{Answers, Question};
+use super::reply::{Looked, Reply};
+use super::route_map::{Probed, RouteMap, next_probe};
+use crate::base::{Dur, Role, Time, WorkerId};
+use crate::live::client::{self, Http};
+use crate::live::clock::Clock;
+use crate::live::{Endpoint, Target};
+use crate::protocol::CallError;
+use crate::scenario::{Legs, Needs, TargetValue};
+
+/// Longest wait for one answer.
+const MOST_A_QUESTION: Duration = Duration::from_secs(3);
+/// Longest time for all probes of the routes.
+const MOST_FOR_ROUTES: Dur = Dur::from_millis(5000);
+
+/// Everything about a target that a run with these needs depends on. Takes at most some seconds.
+pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
+    let look = Look::new(target, http);
+    let way = Way::of(target, needs);
+    let workers = join_all(target.addresses.workers().map(|(id, endpoint)| look.worker(id, endpoint, way)));
+    let routes = async { if way == Way::Indexed { Some(look.routes().await) } else { None } };
+    let serving = async { if way == Way::Router { look.serving().await } else { None } };
+    let (workers, router, routes, serving) = tokio::join!(workers, look.router(), routes, serving);
+    Facts { workers, router, routes, serving }
+}
+
+/// Who and what the servers are, in one round of cheap questions: nothing is generated, no session opened.
+pub async fn glance(target: &Target, http: &Http) -> Facts {
+    const WORKER: &[Question] = &[Question::Health, Question::ServerInfo, Question::Models, Question::Version];
+    let look = Look::new(target, http);
+    let worker = async |(id, endpoint): (WorkerId, &Endpoint)| {
+        WorkerFacts::of(id, &endpoint.url, &look.ask_all(&endpoint.url, WORKER).await)
+    };
+    let (workers, router) = tokio::join!(join_all(target.addresses.workers().map(worker)), look.router());
+    Facts { workers, router, routes: None, serving: None }
+}
+
+/// Whether requests carry an index of the router's own list, which must be tried before it means anything.
+pub fn has_indices(target: &Target, needs: &Needs) -> bool {
+    Way::of(target, needs) == Way::Indexed
+}
+
+/// The map of target-header values, by one probe an index; for a run whose map is not known or proved wrong.
+///
+/// # Errors
+/// When no probe was answered by a worker: then nothing is known, which is no map.
+pub async fn route_map(target: &Target, http: &Http) -> Result<RouteMap, String> {
+    let mut probes = Vec::new();
+    Look::new(target, http).probe_all(&Clock::start(1.0), &mut probes).await;
+    let map = RouteMap::from_probes(&target.addresses, &probes);
+    if map.index.iter().any(Option::is_some) {
+        return Ok(map);
+    }
+    let why = probes.into_iter().find_map(|(_, probed)| match probed {
+        Probed::Failed(why) => Some(why),
+        Probed::Nameless => Some("answers do not say which worker served them".to_owned()),
+        Probed::Served(name) => Some(format!("served by {name}, which is none of ours")),
+        Probed::NoWorker => None,
+    });
+    Err(why.unwrap_or_else(|| "the router has no decode worker".to_owned()))
+}
+
+/// The way of the run's requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To one worker.
+    Worker,
+    /// Over the router.
+    Router,
+    /// Over the router, with an index in the target header.
+    Indexed,
+    /// To a P and a D; the client joins the legs.
+    Direct,
+}
+
+struct Look<'a> {
+    target: &'a Target,
+    http: &'a Http,
+    limit: Duration,
+}
+
+impl Way {
+    fn of(target: &Target, needs: &Needs) -> Way {
+        match target.legs {
+            _ if !needs.two_legs => Way::Worker,
+            Legs::Direct => Way::Direct,
+            Legs::Router if needs.target_header && target.header.target_value == TargetValue::Index => Way::Indexed,
+            Legs::Router => Way::Router,
+        }
+    }
+}
+
+impl<'a> Look<'a> {
+    fn new(target: &'a Target, http: &'a Http) -> Look<'a> {
+        Look { target, http, limit: target.limits.control.min(MOST_A_QUESTION) }
+    }
+
+    async fn worker(&self, worker: WorkerId, endpoint: &Endpoint, way: Way) -> WorkerFacts {
+        let mut questions = vec![
+            Question::Health,
+            Question::ServerInfo,
+            Question::GetServerInfo,
+            Question::Models,
+            Question::Version,
+            Question::Loads,
+            Question::GetLoad,
+        ];
+        match worker.role {
+            Role::Decode => questions.push(Question::Admission),
+            Role::Colocated if way == Way::Worker => questions.push(Question::Generate),
+            Role::Colocated | Role::Prefill => {}
+        }
+        let asked = self.ask_all(&endpoint.url, &questions);
+        let session = async {
+            match worker.role {
+                Role::Decode => self.session(&endpoint.url).await,
+                Role::Prefill | Role::Colocated => Vec::new(),
+            }
+        };
+        let direct = async {
+            let wanted = way == Way::Direct && worker.role == Role::Decode;
+            if wanted { self.both_legs(worker, endpoint).await } else { None }
+        };
+        let (asked, session, direct) = tokio::join!(asked, session, direct);
+        let direct = direct.map(|looked| (Question::Generate, looked));
+        WorkerFacts::of(worker, &endpoint.url, &Answers(asked.0.into_iter().chain(session).chain(direct).collect()))
+    }
+
+    /// Opens a session and closes it again, also when the answer to the first was lost.
+    async fn session(&self, url: &str) -> Vec<(Question, Looked)> {
+        let opened = self.ask(url, Question::OpenSession, None).await;
+        let closed = self.ask(url, Question::CloseSession, None).await;
+        vec![(Question::OpenSession, opened), (Question::CloseSession, closed)]
+    }
+
+    /// One token over a P and this D, when it is the client that joins the legs.
+    async fn both_legs(&self, worker: WorkerId, decode: &Endpoint) -> Option<Looked> {
+        let prefill = &self.target.addresses.prefill;
+        let other = prefill.get(usize::from(worker.index) % prefill.len().max(1))?;
+        let mut body = Question::Generate.body(self.target)?;
+        body["bootstrap_host"] = json!(host_of(&other.url));
+        body["bootstrap_port"] = json!(other.bootstrap_port);
+        // Away from the rooms of a run, which are drawn from the whole range.
+        body["bootstrap_room"] = json!(u64::from(std::process::id()) << 16 | u64::from(worker.index));
+        let path = Question::Generate.path(self.target);
+        let (first, second) = (format!("{}{path}", other.url), format!("{}{path}", decode.url));
+        let (prefilled, decoded) = tokio::join!(self.post(&first, None, &body), self.post(&second, None, &body));
+        let refused = prefilled.as_ref().is_ok_and(|reply| reply.status != 200);
+        Some(if refused || prefilled.is_err() { prefilled } else { decoded })
+    }
+
+    async fn router(&self) -> Option<RouterFacts> {
+        let url = self.target.addresses.router.as_ref().filter(|_| self.target.legs == Legs::Router)?;
+        let questions =
+            [Question::Health, Question::ServerInfo, Question::Workers, Question::GetLoads, Question::Models];
+        Some(RouterFacts::of(url, &self.ask_all(url, &questions).await))
+    }
+
+    async fn routes(&self) -> Routes {
+        let clock = Clock::start(1.0);
+        let mut routes = Routes::default();
+        self.probe_all(&clock, &mut routes.first).await;
+        for index in (0..routes.first.len() as u16).rev() {
+            if let Some(probed) = self.probe(&clock, index).await {
+                routes.again.push((index, probed));
+            }
+        }
+        routes
+    }
+
+    async fn probe_all(&self, clock: &Clock, probes: &mut Vec<(u16, Probed)>) {
+        while let Some(index) = next_probe(self.target, probes) {
+            let Some(probed) = self.probe(clock, index).await else { return };
+            probes.push((index, probed));
+        }
+    }
+
+    /// One token with this index in the header; nothing when there is no time left.
+    async fn probe(&self, clock: &Clock, index: u16) -> Option<Probed> {
+        if clock.now().since(Time::ZERO) > MOST_FOR_ROUTES {
+            return None;
+        }
+        let url = self.target.addresses.router.as_ref()?;
+        let looked =
+            self.ask(url, Question::Generate, Some((&self.target.header.target_name, index.to_string()))).await;
+        Some(Probed::of(&looked, &self.target.served_by))
+    }
+
+    /// One token over the router.
+    async fn serving(&self) -> Option<Result<(), String>> {
+        let url = self.target.addresses.router.as_ref()?;
+        Some(super::facts::succeeds(&self.ask(url, Question::Generate, None).await))
+    }
+
+    async fn ask_all(&self, base: &str, questions: &[Question]) -> Answers {
+        let asked = questions.iter().map(async |question| (*question, self.ask(base, *question, None).await));
+        Answers(join_all(asked).await.into_iter().collect())
+    }
+
+    async fn ask(&self, base: &str, question: Question, header: Option<(&str, String)>) -> Looked {
+        let url = format!("{base}{}", question.path(self.target));
+        match question.body(self.target) {
+            Some(body) => self.post(&url, header, &body).await,
+            None => self.within(self.http.get(&url)).await,
+        }
+    }
+
+    async fn post(&self, url: &str, header: Option<(&str, String)>, body: &Value) -> Looked {
+        let headers: Vec<(&str, &str)> = header.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.within(self.http.post_with(url, &headers, body.to_string().into_bytes())).await
+    }
+
+    async fn within(&self, call: impl Future<Output = Result<client::Reply, CallError>>) -> Looked {
+        let clock = Clock::start(1.0);
+        let reply = timeout(self.limit, call).await.map_err(|_| format!("no answer within {:?}", self.limit))?;
+        let took = Duration::from_nanos(clock.now().since(Time::ZERO).ns());
+        reply.map(|reply| Reply::of(&reply, took)).map_err(|error| error.message)
+    }
+}
+
+/// Host of a base URL, without brackets and port.
+fn host_of(url: &str) -> &str {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
+    match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, _)) => host,
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_what_stands_between_scheme_and_port() {
+        let hosts = ["http://h:1", "https://a.b", "http://[::1]:9000", "http://127.0.0.1:8998"].map(host_of);
+        assert_eq!(hosts, ["h", "a.b", "::1", "127.0.0.1"]);
+    }
+}

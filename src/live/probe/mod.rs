@@ -1,0 +1,20 @@
+//! What a target is and can do, found out by asking it: before a run, by `doctor`, and when a route proves wrong.
+//!
+//! `question` is what is asked, `look` asks it, `facts` reads the answers, `route_map` is the map of target-header
+//! values, `checks` says what follows for a scenario. All but `look` are pure. Decides nothing about a run.
+
+pub mod checks;
+mod examine;
+mod facts;
+mod look;
+mod question;
+mod reply;
+mod route_map;
+
+pub use checks::{Check, Facts, Routes, Verdict, checks};
+pub use examine::examine;
+pub use facts::{Engine, Health, RouterFacts, WorkerFacts};
+pub use look::{glance, has_indices, look, route_map};
+pub use question::{Answers, Question};
+pub use reply::{Looked, Reply};
+pub use route_map::{Probed, RouteMap, next_probe};

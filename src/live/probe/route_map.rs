@@ -1,0 +1,194 @@
+//! [`RouteMap`]: which value of the target header reaches which decode worker.
+//!
+//! `smg` counts the workers that are eligible at the moment, in the order they happened to register, so an index means
+//! nothing until it was tried. Pure: probes in, map out; who sends them is [`super::look`]'s. Invariant: an index stands
+//! for a D only when an answer to it named that D.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::reply::Looked;
+use crate::base::{Role, WorkerId};
+use crate::live::api::WORKER_HEADER;
+use crate::live::{Addresses, Target};
+use crate::scenario::ServedByConfig;
+
+/// Value of the target header for each D.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RouteMap {
+    /// `index[d]` reaches D `d`; `None`: no index is known to.
+    pub index: Vec<Option<u16>>,
+}
+
+/// What a request with an index found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Probed {
+    /// It was served, by the worker of this URL or name.
+    Served(String),
+    /// It was served, but nothing says by whom.
+    Nameless,
+    /// The router has no worker at this index.
+    NoWorker,
+    /// It failed otherwise.
+    Failed(String),
+}
+
+impl RouteMap {
+    /// Of a router that counts as we do: D `d` is index `d`.
+    pub fn in_order(decode: usize) -> RouteMap {
+        RouteMap { index: (0..decode as u16).map(Some).collect() }
+    }
+
+    /// From the answers to probes. The first index that reaches a D is its own.
+    pub fn from_probes(addresses: &Addresses, probes: &[(u16, Probed)]) -> RouteMap {
+        let mut index = vec![None; addresses.decode.len()];
+        for (value, probed) in probes {
+            if let Some(decode) = decode_of(addresses, probed) {
+                let known = &mut index[usize::from(decode)];
+                *known = known.or(Some(*value));
+            }
+        }
+        RouteMap { index }
+    }
+
+    /// Value for D `decode`.
+    pub fn of(&self, decode: u16) -> Option<u16> {
+        self.index.get(usize::from(decode)).copied().flatten()
+    }
+
+    /// Every D has one.
+    pub fn is_complete(&self) -> bool {
+        self.missing().next().is_none()
+    }
+
+    /// D without one.
+    pub fn missing(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        let unknown = self.index.iter().enumerate().filter(|(_, value)| value.is_none());
+        unknown.map(|(decode, _)| WorkerId::new(Role::Decode, decode as u16))
+    }
+
+    /// Indices that reached another D in later probes: the router does not follow the header, or its list has changed.
+    pub fn moved(&self, addresses: &Addresses, again: &[(u16, Probed)]) -> Vec<u16> {
+        let moved = again.iter().filter(|(value, probed)| {
+            decode_of(addresses, probed).is_some_and(|decode| self.of(decode).is_some_and(|known| known != *value))
+        });
+        moved.map(|(value, _)| *value).collect()
+    }
+}
+
+impl fmt::Display for RouteMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (decode, value) in self.index.iter().enumerate() {
+            let gap = if decode == 0 { "" } else { " " };
+            match value {
+                Some(value) => write!(f, "{gap}D{decode}={value}")?,
+                None => write!(f, "{gap}D{decode}=?")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Probed {
+    /// What an answer says about the index it was asked with.
+    pub fn of(looked: &Looked, served_by: &ServedByConfig) -> Probed {
+        let reply = match looked {
+            Ok(reply) => reply,
+            Err(unanswered) => return Probed::Failed(unanswered.clone()),
+        };
+        if reply.status == 200 {
+            return served_by_of(reply, served_by).map_or(Probed::Nameless, Probed::Served);
+        }
+        // Both routers of SGLang: 1.13.0 says the first at once, 0.3.2 the second.
+        let code = reply.json().and_then(|body| body.pointer("/error/code").and_then(Value::as_str).map(str::to_owned));
+        match code.as_deref() {
+            Some("no_available_workers" | "server_selection_failed") => Probed::NoWorker,
+            Some(_) | None => Probed::Failed(reply.refusal()),
+        }
+    }
+}
+
+/// Name or URL of the worker that served an answer.
+fn served_by_of(reply: &super::reply::Reply, served_by: &ServedByConfig) -> Option<String> {
+    let header = |name: &str| reply.header(name).map(str::to_owned);
+    let pointed = || {
+        let body = reply.json()?;
+        body.pointer(&served_by.pointer)?.as_str().map(str::to_owned)
+    };
+    let configured = if served_by.header.is_empty() { None } else { header(&served_by.header) };
+    let pointed = if served_by.pointer.is_empty() { None } else { pointed() };
+    configured.or(pointed).or_else(|| header(WORKER_HEADER))
+}
+
+fn decode_of(addresses: &Addresses, probed: &Probed) -> Option<u16> {
+    match probed {
+        Probed::Served(name) => addresses.named(name).filter(|id| id.role == Role::Decode).map(|id| id.index),
+        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) => None,
+    }
+}
+
+/// Whether another index is worth a probe after these, in order from 0: until every D is found or the list has ended.
+/// A list may hold D that are not ours; it is not followed for ever.
+pub fn next_probe(target: &Target, probes: &[(u16, Probed)]) -> Option<u16> {
+    let decode = target.addresses.decode.len();
+    let ended = probes.iter().any(|(_, probed)| *probed == Probed::NoWorker);
+    let most = decode * 2 + 16;
+    let goes_on = !ended && probes.len() < most && !RouteMap::from_probes(&target.addresses, probes).is_complete();
+    goes_on.then_some(probes.len() as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reply::Reply;
+    use super::*;
+    use crate::live::Endpoint;
+
+    fn addresses(decode: usize) -> Addresses {
+        let endpoint = |d| Endpoint { url: format!("http://h:{}", 9200 + d), bootstrap_port: None };
+        Addresses { decode: (0..decode).map(endpoint).collect(), ..Addresses::default() }
+    }
+
+    fn served(port: u16) -> Probed {
+        Probed::Served(format!("http://h:{port}/"))
+    }
+
+    #[test]
+    fn an_index_stands_for_the_d_that_answered() {
+        let probes = [(0, served(9201)), (1, served(9209)), (2, served(9200)), (3, Probed::NoWorker)];
+        let map = RouteMap::from_probes(&addresses(3), &probes);
+        assert_eq!(map.index, [Some(2), Some(0), None]);
+        assert_eq!(map.to_string(), "D0=2 D1=0 D2=?");
+        assert_eq!(map.missing().collect::<Vec<_>>(), [WorkerId::new(Role::Decode, 2)]);
+        assert!(!map.is_complete() && RouteMap::in_order(3).is_complete());
+        assert_eq!((map.of(0), map.of(2), map.of(7)), (Some(2), None, None));
+    }
+
+    #[test]
+    fn an_index_that_reaches_another_d_later_is_told() {
+        let map = RouteMap::in_order(3);
+        let again = [(0, served(9200)), (1, served(9202)), (2, Probed::Failed("down".into()))];
+        assert_eq!(map.moved(&addresses(3), &again), [1]);
+    }
+
+    #[test]
+    fn an_answer_names_its_worker_by_header_pointer_or_our_own_header() {
+        let config = ServedByConfig { pointer: "/meta_info/by".into(), ..ServedByConfig::default() };
+        let reply = |headers: &[(&str, &str)], body: &str| Probed::of(&Ok(Reply::new(200, headers, body)), &config);
+        let name = |name: &str| Probed::Served(name.into());
+        assert_eq!(reply(&[("x-smg-routed-worker-id", "http://h:9200")], "{}"), name("http://h:9200"));
+        assert_eq!(reply(&[], "{\"meta_info\":{\"by\":\"D1\"}}"), name("D1"));
+        assert_eq!(reply(&[("x-pdreplay-worker", "D2")], "{}"), name("D2"));
+        assert_eq!(reply(&[], "{}"), Probed::Nameless);
+    }
+
+    #[test]
+    fn the_end_of_the_list_is_told_from_a_failure() {
+        let probed = |status, body: &str| Probed::of(&Ok(Reply::new(status, &[], body)), &ServedByConfig::default());
+        assert_eq!(probed(503, "{\"error\":{\"code\":\"no_available_workers\"}}"), Probed::NoWorker);
+        assert_eq!(probed(503, "{\"error\":{\"code\":\"server_selection_failed\"}}"), Probed::NoWorker);
+        let busy = probed(503, "{\"error\":{\"code\":\"worker_overload_protection_shed\",\"message\":\"full\"}}");
+        assert_eq!(busy, Probed::Failed("503: full".into()));
+        assert_eq!(Probed::of(&Err("refused".into()), &ServedByConfig::default()), Probed::Failed("refused".into()));
+    }
+}

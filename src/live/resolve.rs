@@ -1,0 +1,331 @@
+//! From a scenario to a [`Target`]: addresses, limits in wall time, and what a short look at the servers says.
+//!
+//! Owns no choice about requests. Invariant: what cannot work with the servers found is refused before anything is sent.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::runtime::Builder;
+
+use crate::base::WorkerId;
+use crate::live::client::{ClientError, Http};
+use crate::live::driver::{Descriptors, Shortage};
+use crate::live::probe::{self, Engine, Facts, Health, RouteMap, WorkerFacts};
+use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
+use crate::record::{RouterFact, TargetFacts, TargetWorker};
+use crate::scenario::{
+    Address, Legs, Needs, OpenAiApi, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, TargetValue, resolve_router,
+};
+
+/// Bootstrap port where a prefill worker's is not given: SGLang's default.
+const BOOTSTRAP_PORT: u16 = 8998;
+
+/// A target and what is to be written down of it.
+#[derive(Debug)]
+pub struct Resolved {
+    /// For the driver.
+    pub target: Target,
+    /// For `run.json`.
+    pub facts: TargetFacts,
+}
+
+/// A target that a run of this scenario cannot be sent to; nothing was sent.
+#[derive(Debug, Error)]
+pub enum ResolveError {
+    /// The client cannot be made.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// No runtime for the look.
+    #[error("cannot look at the target: {0}")]
+    Start(std::io::Error),
+    /// No server of a role answers.
+    #[error("no {role} answers: {why}; start it, or correct `live.{key}`")]
+    Down {
+        /// `router`, `decode worker`, ….
+        role: &'static str,
+        /// Key of the scenario.
+        key: &'static str,
+        /// The first one's address and what happened there.
+        why: String,
+    },
+    /// The router's kind cannot be told.
+    #[error("{url} does not say what kind of router it is; set live.router_kind to pdreplay, smg or sglang-router")]
+    UnknownRouter {
+        /// Its address.
+        url: String,
+    },
+    /// `kvc` through a router that does not strip `session_params`.
+    #[error("the router at {url} is {kind}, {SESSIONS_REACH_P}; set live.legs = \"direct\", or use `pdreplay router`")]
+    SessionsReachP {
+        /// Its address.
+        url: String,
+        /// Its kind.
+        kind: String,
+    },
+    /// The router does not take requests where the header says.
+    #[error("the router at {url} cannot be told which decode worker to use: {why}; see `pdreplay doctor`")]
+    Routes {
+        /// Its address.
+        url: String,
+        /// What the probes found.
+        why: String,
+    },
+    /// The clock would not fit the workers.
+    #[error("{url} {is}, but live.emulation_speed is {speed}; set it to {wanted} (--emulation-speed {wanted})")]
+    Speed {
+        /// A worker.
+        url: String,
+        /// How fast it goes, in words.
+        is: String,
+        /// As configured.
+        speed: f64,
+        /// What it must be.
+        wanted: f64,
+    },
+}
+
+/// The target of `scenario`: its own lists, or the `embedded` cluster's addresses. Blocks for a look at the servers, which
+/// is bounded; the embedded cluster needs none.
+pub fn resolve(
+    scenario: &Scenario,
+    embedded: Option<&Addresses>,
+    secrets: Secrets,
+    sessions: usize,
+) -> Result<Resolved, ResolveError> {
+    let mut target = describe(scenario, embedded, secrets, sessions);
+    if embedded.is_some() {
+        target.emulated = true;
+        target.router_kind = RouterKind::Pdreplay;
+        let facts = facts(scenario, &target, None);
+        return Ok(Resolved { target, facts });
+    }
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(ResolveError::Start)?;
+    let seen = runtime.block_on(async {
+        let http = Http::new(&target)?;
+        let seen = probe::glance(&target, &http).await;
+        take_in(scenario, &seen, &mut target)?;
+        if probe::has_indices(&target, &Needs::of(scenario)) {
+            target.route_map = Some(routes(&target, &http).await?);
+        }
+        Ok::<_, ResolveError>(seen)
+    })?;
+    runtime.shutdown_background();
+    let facts = facts(scenario, &target, Some(&seen));
+    Ok(Resolved { target, facts })
+}
+
+/// The map of target-header values; a D without one is a D that no request of the run would reach.
+async fn routes(target: &Target, http: &Http) -> Result<RouteMap, ResolveError> {
+    let url = || target.addresses.router.clone().unwrap_or_default();
+    let map = probe::route_map(target, http).await.map_err(|why| ResolveError::Routes { url: url(), why })?;
+    if map.is_complete() {
+        return Ok(map);
+    }
+    let missing: Vec<String> = map.missing().map(|worker| worker.to_string()).collect();
+    Err(ResolveError::Routes { url: url(), why: format!("no index reaches {}", missing.join(", ")) })
+}
+
+/// Open files of a run against this target, checked against the limit.
+pub fn descriptors(target: &Target, kind: TargetKind) -> Result<Descriptors, Shortage> {
+    let wire = target.pool as u64;
+    let per_request = match (kind, target.addresses.router.is_some() || target.legs == Legs::Direct) {
+        // Both ends of client to router, router to P and to D, D to P are this program's.
+        (TargetKind::Embedded, true) => 8,
+        (TargetKind::Embedded, false) => 2,
+        (TargetKind::Sglang | TargetKind::Openai, _) if target.legs == Legs::Direct => 2,
+        (TargetKind::Sglang | TargetKind::Openai, _) => 1,
+    };
+    let workers = target.addresses.workers().count() as u64;
+    Descriptors::check(wire * per_request, workers * 8)
+}
+
+/// The target as the scenario describes it, before anybody looked.
+pub(in crate::live) fn describe(
+    scenario: &Scenario,
+    embedded: Option<&Addresses>,
+    secrets: Secrets,
+    sessions: usize,
+) -> Target {
+    let (live, replay) = (&scenario.live, &scenario.replay);
+    let mut resolved = scenario.clone();
+    resolve_router(&mut resolved);
+    let of_run = |seconds: f64| Duration::from_secs_f64(seconds / live.emulation_speed);
+    let limit = |seconds: f64| (seconds > 0.0).then(|| of_run(seconds));
+    let most = [replay.concurrency, replay.max_sessions].into_iter().filter(|cap| *cap > 0).min();
+    Target {
+        addresses: embedded.cloned().unwrap_or_else(|| addresses(scenario)),
+        dialect: match live.target {
+            TargetKind::Embedded | TargetKind::Sglang => Dialect::Generate,
+            TargetKind::Openai => Dialect::OpenAi(live.api),
+        },
+        legs: live.legs,
+        router_kind: live.router_kind,
+        emulated: false,
+        model: live.model.clone(),
+        header: live.header.clone(),
+        route_map: None,
+        served_by: live.served_by.clone(),
+        router_config: resolved.cluster.router,
+        limits: Limits {
+            connect: Duration::from_secs_f64(live.connect_timeout_s),
+            first_token: limit(live.first_token_timeout_s),
+            stall: limit(replay.stall_timeout_s),
+            control: Duration::from_secs_f64(live.control_timeout_s),
+            pool_idle: Duration::from_secs_f64(live.pool_idle_s),
+        },
+        retries: Retries { most: live.retries, backoff: Duration::from_millis(live.retry_backoff_ms) },
+        pool: most.map_or(sessions, |most| most as usize).max(1),
+        body_cache: (live.body_cache_mib as usize) << 20,
+        token_ids: (live.token_id_min, live.token_id_count),
+        proxy: Some(live.proxy.clone()).filter(|proxy| !proxy.is_empty()),
+        secrets,
+    }
+}
+
+fn addresses(scenario: &Scenario) -> Addresses {
+    let live = &scenario.live;
+    let endpoint = |text: &String, is_prefill: bool| {
+        let address = Address::parse(text).expect("a checked scenario has addresses");
+        let bootstrap_port = is_prefill.then_some(address.bootstrap_port.unwrap_or(BOOTSTRAP_PORT));
+        Endpoint { url: address.url, bootstrap_port }
+    };
+    let list = |texts: &[String], is_prefill| texts.iter().map(|text| endpoint(text, is_prefill)).collect();
+    Addresses {
+        router: (!live.router.is_empty()).then(|| endpoint(&live.router, false).url),
+        prefill: list(&live.prefill, true),
+        decode: list(&live.decode, false),
+        colocated: list(&live.colocated, false),
+    }
+}
+
+/// What was seen, against what the scenario wants.
+fn take_in(scenario: &Scenario, seen: &Facts, target: &mut Target) -> Result<(), ResolveError> {
+    let Needs { two_legs, sessions, .. } = Needs::of(scenario);
+    let roles = [("prefill worker", "prefill", 'P'), ("decode worker", "decode", 'D'), ("worker", "colocated", 'W')];
+    for (role, key, letter) in roles.into_iter().filter(|(_, _, letter)| (*letter != 'W') == two_legs) {
+        let workers: Vec<&WorkerFacts> = seen.workers.iter().filter(|w| w.worker.role.letter() == letter).collect();
+        let downs =
+            workers.iter().filter_map(|worker| down(&worker.health).map(|why| format!("{}: {why}", worker.url)));
+        let downs: Vec<String> = downs.collect();
+        if let Some(why) = downs.first().filter(|_| downs.len() == workers.len()) {
+            return Err(ResolveError::Down { role, key, why: why.clone() });
+        }
+    }
+    if let Some(router) = seen.router.as_ref().filter(|_| two_legs && target.legs == Legs::Router) {
+        if let Some(why) = down(&router.health) {
+            let why = format!("{}: {why}", router.url);
+            return Err(ResolveError::Down { role: "router", key: "router", why });
+        }
+        if target.router_kind == RouterKind::Auto {
+            target.router_kind = router.kind;
+        }
+        let url = router.url.clone();
+        match target.router_kind {
+            RouterKind::Auto => return Err(ResolveError::UnknownRouter { url }),
+            kind @ (RouterKind::Smg | RouterKind::SglangRouter) if sessions => {
+                return Err(ResolveError::SessionsReachP { url, kind: label(kind).into() });
+            }
+            RouterKind::Pdreplay | RouterKind::Smg | RouterKind::SglangRouter => {}
+        }
+    }
+    let is_down = |worker: &&WorkerFacts| down(&worker.health).is_some();
+    let mut answering = seen.workers.iter().filter(|worker| !is_down(worker)).peekable();
+    target.emulated = answering.peek().is_some() && answering.clone().all(|worker| worker.engine == Engine::Emulated);
+    answering.try_for_each(|worker| check_speed(scenario.live.emulation_speed, worker))?;
+    if target.model.is_empty() && target.dialect != Dialect::Generate {
+        target.model = seen.workers.iter().find_map(|worker| worker.models.first().cloned()).unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn check_speed(speed: f64, worker: &WorkerFacts) -> Result<(), ResolveError> {
+    let emulated = worker.info.as_ref().and_then(|info| info.emulated.as_ref());
+    let (is, wanted) = match emulated {
+        Some(emulated) => (format!("is emulated at {} times real time", emulated.speed), emulated.speed),
+        None => ("runs in real time".to_owned(), 1.0),
+    };
+    if wanted == speed { Ok(()) } else { Err(ResolveError::Speed { url: worker.url.clone(), is, speed, wanted }) }
+}
+
+fn down(health: &Health) -> Option<&str> {
+    match health {
+        Health::Down(why) => Some(why),
+        Health::Up | Health::NotReady(_) | Health::Unknown => None,
+    }
+}
+
+fn facts(scenario: &Scenario, target: &Target, seen: Option<&Facts>) -> TargetFacts {
+    let live = &scenario.live;
+    let needs = Needs::of(scenario);
+    let two_legs = needs.two_legs;
+    let of = |name: &str| seen.and_then(|seen| seen.workers.iter().find(|worker| worker.worker.to_string() == name));
+    let worker = |(id, endpoint): (WorkerId, &Endpoint)| {
+        let worker = id.to_string();
+        let found = of(&worker).filter(|found| down(&found.health).is_none());
+        let ours = (seen.is_none()).then_some((Engine::Emulated, env!("CARGO_PKG_VERSION").to_owned()));
+        let (engine, version) = found.map(|found| (found.engine, found.version.clone())).or(ours).unzip();
+        TargetWorker {
+            worker,
+            url: endpoint.url.clone(),
+            bootstrap_port: endpoint.bootstrap_port,
+            engine: engine.map_or_else(String::new, |engine| engine.as_str().to_owned()),
+            version: version.unwrap_or_default(),
+        }
+    };
+    let router = target.addresses.router.as_ref().filter(|_| two_legs && target.legs == Legs::Router);
+    let ours = || env!("CARGO_PKG_VERSION").to_owned();
+    let router = router.map(|url| RouterFact {
+        url: url.clone(),
+        kind: label(target.router_kind).into(),
+        version: seen.map_or_else(ours, |seen| seen.router.as_ref().map_or_else(String::new, |it| it.version.clone())),
+    });
+    TargetFacts {
+        kind: match live.target {
+            TargetKind::Embedded => "embedded",
+            TargetKind::Sglang => "sglang",
+            TargetKind::Openai => "openai",
+        }
+        .into(),
+        emulated: target.emulated,
+        emulation_speed: live.emulation_speed,
+        api: match target.dialect {
+            Dialect::Generate => "generate",
+            Dialect::OpenAi(OpenAiApi::Completions) => "completions",
+            Dialect::OpenAi(OpenAiApi::Chat) => "chat",
+        }
+        .into(),
+        model: target.model.clone(),
+        legs: two_legs.then(|| if target.legs == Legs::Router { "router" } else { "direct" }.into()),
+        router,
+        workers: target.addresses.workers().map(worker).collect(),
+        header: header(&needs, target),
+        proxy: target.proxy.is_some(),
+        secret_headers: target.secrets.headers.iter().map(|(name, _)| name.clone()).collect(),
+        own_authorities: target.secrets.ca_pem.is_some(),
+    }
+}
+
+/// What the router is told, in words.
+fn header(needs: &Needs, target: &Target) -> String {
+    let header = &target.header;
+    let value = match header.target_value {
+        TargetValue::Index => "index",
+        TargetValue::Url => "url",
+        TargetValue::Id => "id",
+    };
+    match (needs.target_header, needs.routing_key) {
+        _ if needs.two_legs && !header.echo_name.is_empty() => format!("{}: echoed", header.echo_name),
+        (true, _) => format!("{}: {value}", header.target_name),
+        (false, true) => format!("{}: session", header.key_name),
+        (false, false) => "none".into(),
+    }
+}
+
+fn label(kind: RouterKind) -> &'static str {
+    match kind {
+        RouterKind::Auto => "auto",
+        RouterKind::Pdreplay => "pdreplay",
+        RouterKind::Smg => "smg",
+        RouterKind::SglangRouter => "sglang-router",
+    }
+}

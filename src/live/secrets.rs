@@ -1,0 +1,164 @@
+//! Secrets of a target, read once at the start: API key, further headers, certificate authorities.
+//!
+//! Invariant: no error, hint or record shows a value; what stands in a scenario is where to look.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use thiserror::Error;
+
+use crate::live::Secrets;
+use crate::scenario::{LiveConfig, is_header_name};
+
+/// Readable by others than the owner.
+const OTHERS_MAY_READ: u32 = 0o044;
+
+/// A secret that is not where the scenario says.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`live.{key}`: {cause}; {remedy}")]
+pub struct SecretError {
+    /// Key of the scenario.
+    pub key: &'static str,
+    /// What is wrong, without the secret.
+    pub cause: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// What was found, and what should be known about it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FoundSecrets {
+    /// The secrets.
+    pub secrets: Secrets,
+    /// Files that others may read, a sentence each.
+    pub hints: Vec<String>,
+}
+
+/// Reads everything the scenario names.
+pub fn read_secrets(live: &LiveConfig) -> Result<FoundSecrets, SecretError> {
+    let mut found = FoundSecrets::default();
+    if let Some(key) = api_key(live, &mut found.hints)? {
+        found.secrets.headers.push(("authorization".into(), format!("Bearer {key}")));
+    }
+    if !live.headers_file.is_empty() {
+        let text = read_file("headers_file", &live.headers_file, &mut found.hints)?;
+        found.secrets.headers.extend(headers(&live.headers_file, &text)?);
+    }
+    if !live.ca_file.is_empty() {
+        let pem = fs::read(&live.ca_file).map_err(|error| unreadable("ca_file", &live.ca_file, &error.to_string()))?;
+        if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----") {
+            return Err(unreadable("ca_file", &live.ca_file, "it holds no PEM certificate"));
+        }
+        found.secrets.ca_pem = Some(pem);
+    }
+    Ok(found)
+}
+
+fn api_key(live: &LiveConfig, hints: &mut Vec<String>) -> Result<Option<String>, SecretError> {
+    let (key, place, text) = if !live.api_key_env.is_empty() {
+        let name = &live.api_key_env;
+        let value = env::var(name).map_err(|_| SecretError {
+            key: "api_key_env",
+            cause: format!("the environment has no readable variable {name}"),
+            remedy: format!("export {name}=… before the run, or leave the key out"),
+        })?;
+        ("api_key_env", name, value)
+    } else if !live.api_key_file.is_empty() {
+        ("api_key_file", &live.api_key_file, read_file("api_key_file", &live.api_key_file, hints)?)
+    } else {
+        return Ok(None);
+    };
+    let value = text.trim_end_matches(['\r', '\n']);
+    if value.is_empty() || !value.chars().all(|c| c.is_ascii_graphic()) {
+        let cause =
+            format!("{place} holds no API key: it is empty, or has blanks, line breaks or other characters inside");
+        return Err(SecretError { key, cause, remedy: "store the bare key on one line".into() });
+    }
+    Ok(Some(value.to_owned()))
+}
+
+/// `Name: value` a line; empty lines and lines that begin with `#` are left out.
+fn headers(path: &str, text: &str) -> Result<Vec<(String, String)>, SecretError> {
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
+    let header = |(line, number): (&str, u32)| {
+        let parts = line.split_once(':').map(|(name, value)| (name.trim(), value.trim()));
+        match parts {
+            Some((name, value)) if is_header_name(name) && value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) => {
+                Ok((name.to_ascii_lowercase(), value.to_owned()))
+            }
+            Some(_) | None => Err(SecretError {
+                key: "headers_file",
+                cause: format!("line {number} of {path} is no header"),
+                remedy: "write `Name: value`, ASCII alone".into(),
+            }),
+        }
+    };
+    lines.map(header).collect()
+}
+
+fn read_file(key: &'static str, path: &str, hints: &mut Vec<String>) -> Result<String, SecretError> {
+    let text = fs::read_to_string(path).map_err(|error| unreadable(key, path, &error.to_string()))?;
+    let mode = fs::metadata(Path::new(path)).map_or(0, |metadata| metadata.permissions().mode());
+    if mode & OTHERS_MAY_READ != 0 {
+        hints.push(format!("{path} holds a secret and may be read by others (mode {:o}); chmod 600 it", mode & 0o777));
+    }
+    Ok(text)
+}
+
+fn unreadable(key: &'static str, path: &str, cause: &str) -> SecretError {
+    SecretError { key, cause: format!("{path} cannot be used: {cause}"), remedy: "check path and contents".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, text: &str, mode: u32) -> String {
+        let path = env::temp_dir().join(format!("pdreplay-secret-{}-{name}", std::process::id()));
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_key_is_one_line_and_a_file_that_others_may_read_is_told() {
+        let open = file("open", "sk-123\r\n", 0o644);
+        let found = read_secrets(&LiveConfig { api_key_file: open.clone(), ..LiveConfig::default() }).unwrap();
+        assert_eq!(found.secrets.headers, [("authorization".into(), "Bearer sk-123".into())]);
+        assert!(found.hints[0].contains("mode 644") && !found.hints[0].contains("sk-123"));
+        assert!(!format!("{found:?}").contains("sk-123"));
+        let closed = file("closed", "sk-123", 0o600);
+        let found = read_secrets(&LiveConfig { api_key_file: closed, ..LiveConfig::default() }).unwrap();
+        assert_eq!(found.hints, Vec::<String>::new());
+        let two = file("two", "sk-1\nsk-2\n", 0o600);
+        let error = read_secrets(&LiveConfig { api_key_file: two, ..LiveConfig::default() }).unwrap_err();
+        assert!(error.to_string().contains("one line") && !error.to_string().contains("sk-"), "{error}");
+    }
+
+    #[test]
+    fn headers_are_lines_and_a_bad_one_is_named_by_its_number() {
+        let good = file("good", "# ours\nX-Team: blue\n\nx-route:  a b \n", 0o600);
+        let found = read_secrets(&LiveConfig { headers_file: good, ..LiveConfig::default() }).unwrap();
+        let wanted = [("x-team", "blue"), ("x-route", "a b")].map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(found.secrets.headers, wanted);
+        let bad = file("bad", "X-Team: blue\nsecret-without-colon\n", 0o600);
+        let error = read_secrets(&LiveConfig { headers_file: bad, ..LiveConfig::default() }).unwrap_err().to_string();
+        assert!(error.contains("line 2") && !error.contains("secret-without-colon"), "{error}");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let no_variable = LiveConfig { api_key_env: "PDREPLAY_NO_SUCH_VARIABLE".into(), ..LiveConfig::default() };
+        let error = read_secrets(&no_variable).unwrap_err().to_string();
+        assert!(
+            error.starts_with("`live.api_key_env`: the environment has no readable variable PDREPLAY_NO"),
+            "{error}"
+        );
+        let no_file = LiveConfig { ca_file: "/no/such/ca.pem".into(), ..LiveConfig::default() };
+        assert!(read_secrets(&no_file).unwrap_err().to_string().contains("/no/such/ca.pem cannot be used"));
+        let no_pem = LiveConfig { ca_file: file("pem", "hello", 0o600), ..LiveConfig::default() };
+        assert!(read_secrets(&no_pem).unwrap_err().to_string().contains("no PEM certificate"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Base URLs as a scenario names them: scheme, host, port, and nothing a client would have to guess about.
+//!
+//! Invariant: the URL of an [`Address`] is `scheme://host[:port]`, without a slash at the end and without secrets.
+
+/// A server's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// `scheme://host[:port]`.
+    pub url: String,
+    /// Host without brackets.
+    pub host: String,
+    /// Second word of `URL PORT`: port of the bootstrap server.
+    pub bootstrap_port: Option<u16>,
+}
+
+impl Address {
+    /// Reads `URL` or `URL PORT`. The error says what is wrong, without the text itself when that holds a password.
+    pub fn parse(text: &str) -> Result<Address, String> {
+        let (url, port) = match text.trim().split_once(char::is_whitespace) {
+            Some((url, port)) => (url, Some(port.trim())),
+            None => (text.trim(), None),
+        };
+        let bootstrap_port =
+            port.map(|port| port.parse().map_err(|_| format!("\"{port}\" is no port from 0 to 65535"))).transpose()?;
+        let (scheme, rest) = url.split_once("://").ok_or("it has no scheme such as http://")?;
+        if !matches!(scheme, "http" | "https") {
+            return Err(format!("its scheme is \"{scheme}\", not http or https"));
+        }
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        if authority.contains('@') {
+            return Err("it holds a user or password, which would be written into results".into());
+        }
+        if !matches!(path, "" | "/") {
+            return Err(format!("it has a path (\"{path}\"), but endpoints are added to a base URL"));
+        }
+        let host = host_of(authority)?;
+        Ok(Address { url: format!("{scheme}://{authority}"), host, bootstrap_port })
+    }
+}
+
+/// Host of `host[:port]`, brackets of an IPv6 address taken off.
+fn host_of(authority: &str) -> Result<String, String> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or("the bracket of its IPv6 address is not closed")?;
+            host.parse::<core::net::Ipv6Addr>().map_err(|_| format!("[{host}] is no IPv6 address"))?;
+            (host, port.strip_prefix(':').or((port.is_empty()).then_some("")).ok_or("after ] comes :PORT")?)
+        }
+        None if authority.matches(':').count() > 1 => return Err("an IPv6 address stands in brackets: [::1]".into()),
+        None => authority.split_once(':').unwrap_or((authority, "")),
+    };
+    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+    if host.is_empty() || !host.chars().all(is_host) {
+        return Err("it has no host name".into());
+    }
+    let has_port = authority.ends_with(':') || !port.is_empty();
+    if has_port && port.parse::<u16>().map_or(true, |port| port == 0) {
+        return Err(format!("its port is \"{port}\", not a number from 1 to 65535"));
+    }
+    Ok(host.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_an_address() {
+        let read = |text: &str| Address::parse(text).map(|found| (found.url, found.host, found.bootstrap_port));
+        let is = |url: &str, host: &str, port| Ok((url.to_owned(), host.to_owned(), port));
+        assert_eq!(read("http://127.0.0.1:9101"), is("http://127.0.0.1:9101", "127.0.0.1", None));
+        assert_eq!(read(" https://d0.example/ "), is("https://d0.example", "d0.example", None));
+        assert_eq!(read("http://p0:9101 8998"), is("http://p0:9101", "p0", Some(8998)));
+        assert_eq!(read("http://[::1]:9101"), is("http://[::1]:9101", "::1", None));
+        assert_eq!(read("http://[::1]"), is("http://[::1]", "::1", None));
+    }
+
+    #[test]
+    fn what_is_none() {
+        let refused = [
+            ("127.0.0.1:9101", "no scheme"),
+            ("ftp://a", "not http or https"),
+            ("http://", "no host"),
+            ("http://:80", "no host"),
+            ("http://a b", "no port"),
+            ("http://a:0", "its port"),
+            ("http://a:70000", "its port"),
+            ("http://a:", "its port"),
+            ("http://::1:9101", "in brackets"),
+            ("http://[::1", "not closed"),
+            ("http://[::x]:1", "no IPv6"),
+            ("http://[::1]9101", "after ]"),
+            ("http://a/v1", "a path"),
+            ("http://a?x=1", "a path"),
+            ("http://me:secret@a", "user or password"),
+        ];
+        for (text, cause) in refused {
+            let found = Address::parse(text).unwrap_err();
+            assert!(found.contains(cause), "{text}: {found}");
+            assert!(!found.contains("secret"), "{found}");
+        }
+    }
+}

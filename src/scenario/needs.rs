@@ -1,0 +1,69 @@
+//! [`Needs`]: what a scenario asks of a cluster beyond answering requests.
+//!
+//! Read off the scenario's own keys; whether a target has it is found out elsewhere.
+
+use super::conflicts::header_mode;
+use super::model::Scenario;
+use crate::admission::AdmissionBy;
+use crate::policies::{HeaderMode, Policy};
+use crate::replay::Mechanism;
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// Requests take the way over P and D.
+    pub two_legs: bool,
+    /// Sessions are opened on decode workers.
+    pub sessions: bool,
+    /// Decode workers are asked for admission.
+    pub admission: bool,
+    /// The policy reads the workers' loads.
+    pub loads: bool,
+    /// A header names the decode worker to the router.
+    pub target_header: bool,
+    /// A header gives the session's key to the router.
+    pub routing_key: bool,
+    /// KV pool of a worker that the replayer counts with, tokens.
+    pub kv_pool_tokens: u64,
+}
+
+impl Needs {
+    /// Of a scenario.
+    pub fn of(scenario: &Scenario) -> Needs {
+        let two_legs = scenario.replay.mechanism != Mechanism::Dp;
+        let sessions = scenario.replay.mechanism == Mechanism::Kvc;
+        let asks = [scenario.admission.append, scenario.admission.seed].contains(&AdmissionBy::Worker);
+        let mode = header_mode(scenario.policy.name);
+        Needs {
+            two_legs,
+            sessions,
+            admission: sessions && asks,
+            loads: Policy::new(&scenario.policy, 0).reads_usage(),
+            target_header: two_legs && mode == HeaderMode::TargetWorker,
+            routing_key: two_legs && mode == HeaderMode::RoutingKey,
+            kv_pool_tokens: scenario.engine.kv_pool_tokens,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load_text;
+    use super::*;
+
+    fn needs(scenario: &str) -> Needs {
+        Needs::of(&load_text("s.toml", scenario).unwrap())
+    }
+
+    #[test]
+    fn what_is_needed_follows_mechanism_and_policy() {
+        let kvc = needs("policy.name = \"kv-aware\"");
+        assert!(kvc.sessions && kvc.admission && kvc.target_header && kvc.two_legs && !kvc.routing_key && !kvc.loads);
+        let plain = needs("policy.name = \"sticky\"\nreplay.mechanism = \"pd\"");
+        assert!(plain.routing_key && !plain.sessions && !plain.admission && !plain.target_header);
+        let dp = needs("policy.name = \"kv-aware\"\nreplay.mechanism = \"dp\"\ncluster.colocated = 2");
+        assert!(!dp.two_legs && !dp.target_header);
+        assert!(needs("policy.name = \"kv-aware\"\npolicy.kv_aware.capacity_aware = true").loads);
+        assert!(!needs("admission.append = \"router\"").admission);
+    }
+}

@@ -1,0 +1,5 @@
+//! Live runs through the binary: real sockets on loopback, scripted servers, real processes, the real router.
+
+pub mod support;
+
+mod wire;

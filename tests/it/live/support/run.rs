@@ -1,0 +1,175 @@
+//! A live run of the binary against servers of a test, and its records.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::fake::Fake;
+use crate::run::{Ran, Scratch};
+
+/// Endpoint that the requests of a run are posted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    Generate,
+    Completions,
+    Chat,
+}
+
+/// A live run to be made: a trace, scenario keys, environment.
+pub struct LiveRun {
+    pub scratch: Scratch,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+/// What it left.
+pub struct Played {
+    pub scratch: Scratch,
+    pub ran: Ran,
+    pub took: Duration,
+}
+
+/// Folder of the run in its scratch directory.
+pub const FOLDER: &str = "outputs/live";
+
+impl LiveRun {
+    /// Of a trace (native JSONL), on whatever `--set` says.
+    pub fn of(trace: &str) -> LiveRun {
+        let scratch = Scratch::new();
+        scratch.write("trace.jsonl", trace);
+        let args = ["replay", "trace.jsonl", "--target", "live", "--name", "live"].map(str::to_owned);
+        LiveRun { scratch, args: args.to_vec(), env: Vec::new() }
+    }
+
+    /// Against one colocated server.
+    pub fn against(fake: &Fake, api: Api, trace: &str) -> LiveRun {
+        LiveRun::of(trace).on(&fake.url(), api)
+    }
+
+    /// Against one colocated server at `url`.
+    pub fn on(self, url: &str, api: Api) -> LiveRun {
+        let target = if api == Api::Generate { "sglang" } else { "openai" };
+        let run = self.set("replay.mechanism", "dp").set("live.target", target).set("policy.name", "default");
+        let run = run.set("live.colocated", &format!("[\"{url}\"]"));
+        match api {
+            Api::Generate => run,
+            Api::Completions => run.set("live.api", "completions"),
+            Api::Chat => run.set("live.api", "chat"),
+        }
+    }
+
+    pub fn set(mut self, key: &str, value: &str) -> LiveRun {
+        self.args.extend(["--set".to_owned(), format!("{key}={value}")]);
+        self
+    }
+
+    pub fn args(mut self, more: &[&str]) -> LiveRun {
+        self.args.extend(more.iter().map(|arg| (*arg).to_owned()));
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> LiveRun {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Runs it to its end.
+    pub fn play(self) -> Played {
+        self.start().wait()
+    }
+
+    /// Starts it; what it prints is kept for [`Playing::wait`].
+    pub fn start(self) -> Playing {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        let mut command = self.scratch.command(&args);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        let began = Instant::now();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Playing { scratch: self.scratch, child, began }
+    }
+}
+
+/// A run under way.
+pub struct Playing {
+    pub scratch: Scratch,
+    pub child: Child,
+    began: Instant,
+}
+
+impl Playing {
+    /// Waits for its end.
+    pub fn wait(self) -> Played {
+        let ran = Ran::of(self.child.wait_with_output().unwrap());
+        Played { scratch: self.scratch, ran, took: self.began.elapsed() }
+    }
+
+    /// File of the records written so far.
+    pub fn records_path(&self) -> PathBuf {
+        self.scratch.join(FOLDER).join("requests.jsonl")
+    }
+}
+
+impl Played {
+    /// Ended with `code`.
+    #[track_caller]
+    pub fn code(self, code: i32) -> Played {
+        assert_eq!(self.ran.code, Some(code), "{:#?}", self.ran);
+        self
+    }
+
+    /// Its records, in order of session and turn.
+    #[track_caller]
+    pub fn records(&self) -> Vec<Value> {
+        assert!(self.scratch.join(FOLDER).join("requests.jsonl").exists(), "no records: {:#?}", self.ran);
+        let mut records = crate::cli::records(&self.scratch, FOLDER);
+        records.sort_by_key(|record| (record["session_id"].to_string(), record["turn_id"].as_u64()));
+        records
+    }
+
+    /// The only record.
+    #[track_caller]
+    pub fn record(&self) -> Value {
+        let mut records = self.records();
+        assert_eq!(records.len(), 1, "{records:#?}");
+        records.remove(0)
+    }
+
+    pub fn summary(&self) -> Value {
+        self.scratch.json(&format!("{FOLDER}/summary.json"))
+    }
+
+    pub fn manifest(&self) -> Value {
+        self.scratch.json(&format!("{FOLDER}/run.json"))
+    }
+
+    /// Times each outcome occurs.
+    #[track_caller]
+    pub fn count(&self, outcome: &str) -> usize {
+        self.records().iter().filter(|record| record["outcome"] == outcome).count()
+    }
+}
+
+/// One row of a trace.
+pub fn row(session: &str, turn: u32, at_s: f64, input: u32, output: u32) -> String {
+    let blocks = input / 64;
+    let ids: Vec<String> = (0..blocks).map(|block| format!("\"{session}-{block}\"")).collect();
+    format!(
+        "{{\"session_id\":\"{session}\",\"turn_id\":{turn},\"timestamp\":{at_s},\"input_length\":{input},\
+         \"output_length\":{output},\"hash_ids\":[{}]}}\n",
+        ids.join(",")
+    )
+}
+
+/// A trace of one request that asks for `tokens`.
+pub fn one(tokens: u32) -> String {
+    row("s", 0, 0.0, 30, tokens)
+}
+
+/// Milliseconds between two `_ns` fields of a record.
+#[track_caller]
+pub fn ms_between(record: &Value, from: &str, to: &str) -> f64 {
+    let at = |field: &str| record[field].as_u64().unwrap_or_else(|| panic!("no {field}: {record:#}")) as f64;
+    (at(to) - at(from)) / 1e6
+}
