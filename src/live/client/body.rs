@@ -58,10 +58,12 @@ impl<'t> Bodies<'t> {
 
     /// The body of a request.
     pub fn build(&mut self, generate: &Generate) -> Body {
-        match self.dialect {
+        let body = match self.dialect {
             Dialect::Generate => self.native(generate),
             Dialect::OpenAi(api) => self.openai(api, generate),
-        }
+        };
+        self.tokens.written(generate.request);
+        body
     }
 
     fn native(&mut self, generate: &Generate) -> Body {

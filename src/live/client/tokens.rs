@@ -83,6 +83,14 @@ impl<'t> Tokens<'t> {
         out.pop();
     }
 
+    /// The body of a turn is written: after a session's last one, what it alone can have needed is dropped.
+    pub fn written(&mut self, request: RequestIx) {
+        let turn = self.trace.turn(request);
+        if self.trace.sessions[turn.session.ix()].turns.end == request.0 + 1 {
+            self.cache.drop(turn.context.node);
+        }
+    }
+
     /// The turn whose blocks name the first `tokens` of this one, as far as any does: itself, or one that extends it.
     fn source(&self, request: RequestIx, tokens: u32) -> (RequestIx, BlockPath) {
         let turns = &self.trace.turns;
@@ -170,10 +178,15 @@ impl Cache {
 
     fn shrink(&mut self) {
         while self.bytes > self.budget {
-            let Some((_, node)) = self.by_use.pop_first() else { return };
-            let dropped = std::mem::take(&mut self.nodes[node.ix()]);
-            self.bytes -= dropped.bytes();
+            let Some(node) = self.by_use.first_key_value().map(|(_, node)| *node) else { return };
+            self.drop(node);
         }
+    }
+
+    fn drop(&mut self, node: NodeId) {
+        let dropped = std::mem::take(&mut self.nodes[node.ix()]);
+        self.by_use.remove(&dropped.used);
+        self.bytes -= dropped.bytes();
     }
 }
 
@@ -286,6 +299,8 @@ mod tests {
         }
         assert_eq!(tight.cache.bytes, 0, "the budget holds");
         assert!(roomy.cache.bytes > 0);
+        (0..trace.turns.len()).for_each(|at| roomy.written(RequestIx(at as u32)));
+        assert_eq!(roomy.cache.bytes, 0, "nothing is left of sessions that have sent their last turn");
     }
 
     #[test]
