@@ -2,6 +2,7 @@
 
 pub mod support;
 
+mod doctor;
 mod faults;
 mod smg;
 mod wire;
