@@ -4,5 +4,6 @@ pub mod support;
 
 mod doctor;
 mod faults;
+mod network;
 mod smg;
 mod wire;
