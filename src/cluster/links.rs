@@ -162,6 +162,16 @@ mod tests {
     }
 
     #[test]
+    fn an_ingress_that_others_use_is_shared_with_them() {
+        let mut links = Links::new(1, 2, 2.5);
+        links.start(Time(0), RequestIx(0), (0, 1), 2_500_000_000, 1.0);
+        links.tell_ingress(Time(500_000_000), 1, 2);
+        assert_eq!(links.next_end(), Some(Time(1_500_000_000)), "this one and an unseen one");
+        links.tell_ingress(Time(1_000_000_000), 1, 0);
+        assert_eq!(links.next_end(), Some(Time(1_250_000_000)), "this one counts anyway");
+    }
+
+    #[test]
     fn a_slow_end_or_pair_slows_its_transfers() {
         let mut links = Links::new(1, 2, 2.5);
         links.start(Time(0), RequestIx(0), (0, 1), 2_500_000_000, 2.0);

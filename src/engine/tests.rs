@@ -219,14 +219,48 @@ fn what_can_never_fit_is_refused_and_what_cannot_grow_is_given_up() {
 }
 
 #[test]
+fn a_worker_that_streams_tells_of_every_token_when_it_leaves() {
+    let lone = |streams: bool| {
+        let mut bench = Bench::new(Role::Colocated, &EngineConfig::default());
+        if streams {
+            bench.worker.stream_tokens();
+        }
+        for request in 0..3 {
+            let job = bench.job(request, &ids(u64::from(request) * 100, 20), 1280, 100 + request);
+            bench.put(Input::Generate(job));
+        }
+        bench.run(FOREVER);
+        let told = bench.outputs.iter().filter_map(|(at, output)| match output {
+            Output::Tokens(tokens) if tokens.request == RequestIx(2) => Some((*at, *tokens)),
+            _ => None,
+        });
+        (told.collect::<Vec<_>>(), bench.done()[&2].clone())
+    };
+    let ((none, whole), (told, streamed)) = (lone(false), lone(true));
+    assert!(none.is_empty(), "nobody asked for it");
+    let counts: Vec<u32> = told.iter().map(|(_, tokens)| tokens.output_tokens).collect();
+    assert_eq!(counts, (1..102).collect::<Vec<_>>(), "the last token comes with the end");
+    assert_eq!((told[0].1.prompt_tokens, Some(told[0].0)), (1280, whole.first_token));
+    let apart = whole.last_token.unwrap().ns().abs_diff(streamed.last_token.unwrap().ns());
+    assert!(apart <= 110, "each iteration is rounded up to a nanosecond: {apart}");
+}
+
+#[test]
 fn an_idle_session_times_out() {
     let config = EngineConfig { session_idle_timeout_s: 30.0, ..EngineConfig::default() };
     let mut bench = Bench::new(Role::Decode, &config);
     bench.put(open(0, 0));
     bench.run(Time(29_999_999_999));
     assert_eq!(bench.worker.stats().session_timeouts, 0);
+    let own =
+        Input::Open { call: CallId(1), session: SessionIx(1), idle_timeout: crate::base::Dur::from_secs_f64(40.0) };
+    bench.put(own);
     bench.run(Time(30_000_000_000));
     assert_eq!(bench.worker.stats().session_timeouts, 1);
+    bench.run(Time(69_999_999_998));
+    assert_eq!(bench.worker.stats().session_timeouts, 1, "it has its own time-out");
+    bench.run(Time(70_000_000_000));
+    assert_eq!(bench.worker.stats().session_timeouts, 2);
 }
 
 #[test]

@@ -273,6 +273,32 @@ mod tests {
 
     proptest! {
         #[test]
+        fn what_is_kept_stays_the_same_and_what_is_not_is_forgotten(
+            lists in prop::collection::vec((prop::collection::vec(0u64..3, 0..8), any::<bool>()), 1..20),
+        ) {
+            let mut tree = BlockTree::new(16);
+            let paths: Vec<_> = lists.iter().map(|(list, _)| tree.insert(list, BlockPath::EMPTY)).collect();
+            let kept: Vec<_> = lists.iter().zip(paths).filter(|((_, keep), _)| *keep).collect();
+            let moved = tree.compact(&kept.iter().map(|(_, path)| path.node).collect::<Vec<_>>());
+            let kept: Vec<_> = kept.into_iter().map(|((list, _), path)| (list, moved.path(path))).collect();
+            if kept.is_empty() {
+                prop_assert_eq!((tree.node_count(), tree.block_count()), (1, 0));
+            }
+            for (a, path_a) in &kept {
+                prop_assert_eq!(&&tree.ids(*path_a), a);
+                prop_assert_eq!(tree.insert(a, BlockPath::EMPTY), *path_a);
+            }
+            let again: Vec<_> = lists.iter().map(|(list, _)| tree.insert(list, BlockPath::EMPTY)).collect();
+            for ((a, _), path_a) in lists.iter().zip(&again) {
+                for ((b, _), path_b) in lists.iter().zip(&again) {
+                    prop_assert_eq!(tree.common_depth(*path_a, *path_b), common(a, b));
+                }
+            }
+            let blocks: usize = (1..tree.node_count()).map(|at| tree.node_ids(NodeId(at as u32)).len()).sum();
+            prop_assert_eq!(tree.block_count(), blocks as u64);
+        }
+
+        #[test]
         fn paths_behave_like_the_lists_they_stand_for(
             lists in prop::collection::vec(prop::collection::vec(0u64..3, 0..8), 1..20),
         ) {

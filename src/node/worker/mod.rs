@@ -97,7 +97,7 @@ enum Due {
     /// A request has been taken in.
     Enter(RequestIx),
     /// The engine says something that leaves after the control calls of its boundary.
-    Engine(Output),
+    Engine(Box<Output>),
     RefuseRequest(RequestIx, Refusal),
     RefuseCall(Exchange, Refusal),
     FaultBegins(usize),
@@ -210,7 +210,7 @@ impl WorkerNode {
     fn deliver(&mut self, due: Due) {
         match due {
             Due::Enter(request) => self.enter(request),
-            Due::Engine(output) => self.engine_says(output),
+            Due::Engine(output) => self.engine_says(*output),
             Due::RefuseRequest(request, refusal) => self.refuse(request, refusal),
             Due::RefuseCall(exchange, refusal) => {
                 if self.calls.remove(&exchange).is_some() {
@@ -236,7 +236,7 @@ impl WorkerNode {
     fn drain(&mut self) {
         while let Some((at, output)) = self.worker.poll_output() {
             if at > self.now {
-                self.agenda.schedule(at, Due::Engine(output));
+                self.agenda.schedule(at, Due::Engine(Box::new(output)));
             } else {
                 self.engine_says(output);
             }
