@@ -88,6 +88,8 @@ fn finished(now: Time, generate: &Generate, turns: &mut u16) -> Answer {
         phases: Phases::default(),
         retractions: 0,
         token_runs: vec![TokenRun { first: now, step: Dur::ZERO, count: generate.output_tokens }],
+        attempts: 1,
+        retry_wait: Dur::ZERO,
     }
 }
 

@@ -45,6 +45,39 @@ fn a_request_may_come_in_pieces_and_a_connection_serve_many() {
 }
 
 #[test]
+fn a_half_closed_connection_is_a_client_that_left() {
+    run(async {
+        // As with uvicorn, whose end of file is a disconnect.
+        let server = start("W0").await;
+        let mut call = server.begin_post("/generate", &ask(&prompt(0, 30), 60_000, true)).await;
+        call.until("output_ids").await;
+        call.stream.shutdown().await.unwrap();
+        assert!(call.try_reply().await.is_none());
+        server.idle().await;
+    });
+}
+
+#[test]
+fn nonsense_on_a_connection_hurts_no_other() {
+    run(async {
+        let server = start("W0").await;
+        let mut unfinished = TcpStream::connect(server.address).await.unwrap();
+        unfinished.write_all(b"POST /generate HTTP/1.1\r\nhost: x\r\ncontent-le").await.unwrap();
+        let mut short = server.begin("POST", "/generate", "", b"").await;
+        short.stream.shutdown().await.unwrap();
+        for nonsense in ["\x16\x03\x01\x02\x00", "GET\r\n\r\n", "GET / HTTP/9\r\n\r\n"] {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            stream.write_all(nonsense.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
+        }
+        server.post("/generate", &ask(&[1], 2, true)).await.ok();
+    });
+}
+
+#[test]
 fn a_slow_reader_delays_only_itself() {
     run(async {
         let server = start("W0").await;
