@@ -146,24 +146,34 @@ fn unlimited(scenario: &Scenario) -> Option<String> {
     })
 }
 
-/// A target in a line: `sglang, 1 P 2 D behind smg 1.13.0, legs joined by the router, clock ×1`.
+/// A target in a line: `sglang, 1 P 2 D behind smg 1.13.0`.
 pub fn described(facts: &TargetFacts) -> String {
-    let role = |letter: char| facts.workers.iter().filter(|worker| worker.worker.starts_with(letter)).count() as u64;
-    let counts = [('P', role('P')), ('D', role('D')), ('W', role('W'))].into_iter().filter(|(_, count)| *count > 0);
+    let role = |letter: char| facts.workers.iter().filter(|worker| worker.worker.starts_with(letter)).count();
+    let counts = ['P', 'D', 'W'].map(|letter| (letter, role(letter))).into_iter().filter(|(_, count)| *count > 0);
     let workers = counts.map(|(letter, count)| format!("{count} {letter}")).collect::<Vec<_>>().join(" ");
-    let router = facts.router.as_ref().map(|router| format!(" behind {} {}", router.kind, router.version));
-    let joined = facts.legs.as_deref().filter(|legs| *legs == "direct").map(|_| ", legs joined by the client");
-    let version = facts.workers.first().filter(|worker| !worker.engine.is_empty() && facts.kind != "embedded");
-    let version = version.map(|worker| format!(" ({} {})", worker.engine, worker.version));
-    let speed = facts.emulation_speed;
-    let clock = if speed == 1.0 { String::new() } else { format!(", clock {speed} times real time") };
-    let parts = [version, router, joined.map(str::to_owned)].into_iter().flatten().collect::<String>();
-    format!("{}, {workers}{}{clock}", facts.kind, parts.trim_end())
+    let engines = facts.workers.iter().filter(|worker| !worker.engine.is_empty());
+    let mut engines: Vec<String> = engines.map(|worker| format!("{} {}", worker.engine, worker.version)).collect();
+    engines.sort();
+    engines.dedup();
+    let engines = engines.iter().map(|engine| engine.trim_end()).collect::<Vec<_>>().join(", ");
+    let engines = if engines.is_empty() { String::new() } else { format!(" ({engines})") };
+    format!("{}, {workers}{engines}{}", facts.kind, way(facts))
 }
 
 /// The driver label of a run: what its records mean depends on it.
 pub fn driver_label(facts: &TargetFacts) -> String {
-    format!("real time on {}", described(facts))
+    let speed = facts.emulation_speed;
+    let clock = if speed == 1.0 { String::new() } else { format!(" × {speed}") };
+    format!("real time{clock}, {}{}", facts.kind, way(facts))
+}
+
+/// How requests get to two legs: ` behind smg 1.13.0`, or nothing.
+fn way(facts: &TargetFacts) -> String {
+    match (&facts.router, facts.legs.as_deref()) {
+        (Some(router), _) => format!(" behind {} {}", router.kind, router.version).trim_end().to_owned(),
+        (None, Some("direct")) => ", legs joined by the client".into(),
+        (None, _) => String::new(),
+    }
 }
 
 /// A live run that could not go to its end.

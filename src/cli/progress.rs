@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::base::words::seconds;
 use crate::cli::messages::Messages;
 use crate::cli::terminal::Terminal;
 use crate::replay::Progress;
@@ -17,30 +18,46 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 /// Fits 20 columns: the bar takes what the figures leave.
-const BAR: &str = "{percent:>3} % {wide_bar} {pos}/{len}";
+const BAR: &str = "{percent:>3} % {wide_bar} {pos}/{len}{msg}";
+
+/// The schedule of a run in real time, for the time that is left.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schedule {
+    /// First to last planned send, seconds of the run.
+    pub planned_s: f64,
+    /// The clock of the run against the wall's.
+    pub speed: f64,
+}
 
 /// What shows the progress of one run.
 #[derive(Debug)]
 pub struct Display<'a> {
     messages: &'a Messages,
     bar: Option<ProgressBar>,
+    schedule: Option<Schedule>,
     shown_at: Instant,
 }
 
 impl<'a> Display<'a> {
-    /// Announces the run as `title`; `planned` requests are to come.
-    pub fn start(terminal: &'a Terminal, title: &str, planned: u64, now: Instant) -> Display<'a> {
+    /// Announces the run as `title`; `planned` requests are to come, in real time by a `schedule`.
+    pub fn start(
+        terminal: &'a Terminal,
+        title: &str,
+        planned: u64,
+        schedule: Option<Schedule>,
+        now: Instant,
+    ) -> Display<'a> {
         let messages = &terminal.messages;
         if messages.is_quiet() || !terminal.stderr_draws {
             messages.progress(title);
-            return Display { messages, bar: None, shown_at: now };
+            return Display { messages, bar: None, schedule, shown_at: now };
         }
         messages.settle();
         let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::stderr_with_hz(10));
         if let Ok(style) = ProgressStyle::with_template(BAR) {
             bar.set_style(style);
         }
-        Display { messages, bar: Some(bar), shown_at: now }
+        Display { messages, bar: Some(bar), schedule, shown_at: now }
     }
 
     /// Shows how far the run is, when it is time to.
@@ -51,8 +68,11 @@ impl<'a> Display<'a> {
         }
         self.shown_at = now;
         match &self.bar {
-            Some(bar) => bar.set_position(progress.ended),
-            None => self.messages.progress(line(progress)),
+            Some(bar) => {
+                bar.set_position(progress.ended);
+                bar.set_message(left(progress, self.schedule));
+            }
+            None => self.messages.progress(line(progress) + &left(progress, self.schedule)),
         }
     }
 
@@ -69,4 +89,26 @@ fn line(progress: &Progress) -> String {
     let percent = 100 * ended / (*planned).max(1);
     let at_s = now.as_secs_f64();
     format!("{ended} of {planned} requests ended ({percent} %), {in_flight} in flight, {at_s:.0} s of the run")
+}
+
+/// Wall time that the schedule still takes: `, about 90.0 s left`; nothing in virtual time.
+fn left(progress: &Progress, schedule: Option<Schedule>) -> String {
+    let Some(Schedule { planned_s, speed }) = schedule else { return String::new() };
+    let left_s = (planned_s - progress.now.as_secs_f64()) / speed;
+    if left_s > 0.0 { format!(", about {} left", seconds(left_s * 1e3)) } else { ", last answers".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Dur, Time};
+
+    #[test]
+    fn the_time_left_is_that_of_the_wall() {
+        let at = |s: u64| Progress { now: Time::ZERO + Dur::from_millis(s * 1000), planned: 9, ended: 1, in_flight: 2 };
+        let schedule = Some(Schedule { planned_s: 100.0, speed: 10.0 });
+        assert_eq!(left(&at(40), schedule), ", about 6.00 s left");
+        assert_eq!(left(&at(101), schedule), ", last answers");
+        assert_eq!(left(&at(40), None), "");
+    }
 }

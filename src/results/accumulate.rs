@@ -135,6 +135,8 @@ impl Accumulator {
             route_mismatches: self.signals.route_mismatches,
             retried_requests: self.retried_requests,
             beliefs_corrected: facts.beliefs_corrected,
+            harness: facts.harness.as_ref(),
+            some_account: !facts.workers.is_empty(),
             unmatched_sessions: self.sessions.unmatched(&facts.sessions, info.sessions),
         });
         let mut sessions = self.sessions.rows(&facts.sessions);
@@ -183,6 +185,7 @@ impl Accumulator {
             spread,
             workers,
             transfers,
+            harness: facts.harness.clone(),
         })
     }
 }

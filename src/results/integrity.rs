@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{RunInfo, RunState};
 use crate::base::words::{count, plural, seconds};
-use crate::record::Outcome;
+use crate::record::{HarnessFacts, Outcome};
 
 /// Decimals of a per cent at most.
 const MOST_DIGITS: usize = 6;
@@ -16,6 +16,8 @@ const MOST_DIGITS: usize = 6;
 const BEHIND_FROM: f64 = 1.5;
 /// … and so many seconds more.
 const BEHIND_FROM_S: f64 = 10.0;
+/// Share of a core from which the driver has nothing to spare.
+const BUSY_FROM: f64 = 0.9;
 
 /// Verdict on a run.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -78,6 +80,10 @@ pub(super) struct Evidence<'a> {
     pub route_mismatches: u64,
     pub retried_requests: u64,
     pub beliefs_corrected: u64,
+    /// The harness of a run in real time.
+    pub harness: Option<&'a HarnessFacts>,
+    /// At least one worker told its own counters.
+    pub some_account: bool,
     /// Sessions of the run without a record, and sessions with records that are not in the run.
     pub unmatched_sessions: (u64, u64),
 }
@@ -156,6 +162,23 @@ fn behind(info: &RunInfo, duration_s: Option<f64>) -> Option<String> {
     is_behind.then(|| format!("took {took} for a planned {planned}: the run fell behind its schedule"))
 }
 
+/// Where the harness itself may show in its figures, and whose own word is missing.
+fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> Vec<String> {
+    let budget = info.budgets.max_schedule_lag_p99_ms;
+    let busy = (harness.driver_cpu_share > BUSY_FROM).then(|| {
+        let share = harness.driver_cpu_share * 100.0;
+        format!(
+            "the driver kept {share:.0} % of a core busy: its latencies may include its own delay; send fewer requests"
+        )
+    });
+    let late = harness.loop_lag_p99_ms.filter(|lag| *lag > budget).map(|lag| {
+        format!("the driver's loop woke late: p99 {lag:.1} ms of wall time; its latencies may include its own delay")
+    });
+    let silent = (some_account && !harness.without_account.is_empty())
+        .then(|| format!("without their own counters, since they are gone: {}", harness.without_account.join(" ")));
+    [busy, late, silent].into_iter().flatten().collect()
+}
+
 fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
     let Evidence { info, outcomes, planned, .. } = evidence;
     let mut notes = Vec::new();
@@ -183,6 +206,9 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
         )),
     }
     notes.extend(behind(info, evidence.duration_s));
+    notes.extend(
+        evidence.harness.map(|harness| harness_notes(harness, info, evidence.some_account)).unwrap_or_default(),
+    );
     if info.rebuilt {
         notes.push("rebuilt from requests.jsonl: token gaps (ITL) are not in it".into());
     }

@@ -1,7 +1,7 @@
 //! [`RunSummary`]: everything the tables print, as written to `summary.json`.
 //!
-//! Top-level keys follow vLLM's benchmark. Invariant: no value depends on the wall clock or the host, so equal runs give
-//! equal bytes; nothing is NaN or infinite, what is unknown or not reached is null.
+//! Top-level keys follow vLLM's benchmark. Invariant: no value of a run in virtual time depends on the wall clock or the
+//! host, so equal runs give equal bytes; nothing is NaN or infinite, what is unknown or not reached is null.
 
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::cause::CauseLine;
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{Fairness, Integrity, Latencies, ModeRow, RoleSpread, RunInfo, SessionRow, Transfers, WorkerRow};
-use crate::record::RequestRecord;
+use crate::record::{HarnessFacts, RequestRecord};
 
 /// Version of the summary; grows when a key changes its meaning or goes away.
 pub const SUMMARY_VERSION: u32 = 1;
@@ -67,6 +67,8 @@ pub struct RunSummary {
     pub workers: Vec<WorkerRow>,
     /// Per P→D pair.
     pub transfers: Transfers,
+    /// What the harness cost and whether it kept up; null in virtual time.
+    pub harness: Option<HarnessFacts>,
 }
 
 /// Answer tokens of the requests that were sent, however they ended: not the base of the rates.

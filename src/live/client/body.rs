@@ -172,7 +172,7 @@ fn write_words(json: &mut Vec<u8>, ids: &[u8]) {
 mod tests {
     use super::*;
     use crate::live::api::{GenerateBody, OpenAiBody, Prompt};
-    use crate::live::client::testing::{generate_of, target, two_turns};
+    use crate::live::client::tests::support::{generate_of, target, two_turns};
 
     fn parsed(bytes: &Bytes) -> GenerateBody {
         serde_json::from_slice(bytes).unwrap()

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::error::Error as _;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -22,9 +22,8 @@ use crate::protocol::{CallError, ErrorClass};
 
 /// Hosts that never go through a proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
-/// `localhost` is both loopback addresses, whatever the machine's hosts file says; ports are the URL's.
-const LOCALHOST: [SocketAddr; 2] =
-    [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0), SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 0)];
+/// Words of a connection that nobody took.
+pub(super) const REFUSED: &str = "connection refused";
 /// Most bytes read of an answer that is no stream.
 const MOST_BODY: usize = 8 << 20;
 
@@ -147,7 +146,7 @@ impl Http {
             .retry(reqwest::retry::never())
             .http1_only()
             .tcp_nodelay(true)
-            .resolve_to_addrs("localhost", &LOCALHOST)
+            .resolve_to_addrs("localhost", &both_loopbacks())
             .connect_timeout(target.limits.connect)
             .pool_max_idle_per_host(target.pool)
             .pool_idle_timeout(target.limits.pool_idle)
@@ -229,7 +228,7 @@ impl Http {
         }
         if error.is_connect() || error.is_dns() {
             let message = match io_kind(error) {
-                Some(io::ErrorKind::ConnectionRefused) => format!("connection refused by {host}"),
+                Some(io::ErrorKind::ConnectionRefused) => format!("{REFUSED} by {host}"),
                 _ => format!("cannot connect to {host}: {cause}"),
             };
             return (ErrorClass::WorkerLost, message);
@@ -289,6 +288,12 @@ fn without_user(url: &str) -> String {
 pub(super) fn authority(url: &Url) -> Option<String> {
     let host = url.host_str()?;
     Some(url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+}
+
+/// `localhost` is either, whatever the system's tables say. The port is the URL's. The second's error is the one told,
+/// and a machine without IPv6 has none of interest.
+fn both_loopbacks() -> [SocketAddr; 2] {
+    [(Ipv6Addr::LOCALHOST, 0).into(), (Ipv4Addr::LOCALHOST, 0).into()]
 }
 
 fn needs_tls(target: &Target) -> bool {

@@ -223,7 +223,7 @@ fn write_number(out: &mut Vec<u8>, number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::client::testing::trace_of;
+    use crate::live::client::tests::support::trace_of;
 
     fn ids(tokens: &mut Tokens<'_>, request: u32, range: Range<u32>) -> Vec<u32> {
         let mut out = Vec::new();

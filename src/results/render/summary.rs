@@ -5,7 +5,7 @@
 use super::table::{BOLD, Format, GREEN, RED, Style, cut, paint, visible};
 use super::tables;
 use crate::base::words::{count, percent, plural, rate, seconds, tokens};
-use crate::record::Outcome;
+use crate::record::{HarnessFacts, Outcome};
 use crate::results::{Fairness, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure};
 
 /// What only the caller knows: never part of `summary.json`.
@@ -38,6 +38,7 @@ pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
     sessions(&summary.fairness, &mut page);
     workers(summary, &mut page);
     page.section("why", summary.causes.iter().map(|line| line.text.clone()));
+    page.section("harness", summary.harness.as_ref().map(harness));
     page.section("files", extras.files.iter().cloned());
     page.text
 }
@@ -257,6 +258,28 @@ fn starved(starved: &Starved) -> String {
     let pinned: Vec<String> = starved.pinned.iter().take(PINNED_SHOWN).map(pin).collect();
     parts.push(format!("on {}{more}", pinned.join(" ")));
     parts.join(" · ")
+}
+
+/// What the harness cost: figures of the client are worth what these allow.
+fn harness(facts: &HarnessFacts) -> String {
+    let lag = match (facts.loop_lag_p50_ms, facts.loop_lag_p99_ms, facts.loop_lag_max_ms) {
+        (Some(p50), Some(p99), Some(max)) => {
+            Some(format!("loop lag p50 {p50:.1} ms  p99 {p99:.1} ms  max {max:.1} ms (wall)"))
+        }
+        (_, _, _) => None,
+    };
+    let rss = facts.rss_peak_bytes.map(|bytes| format!("{} MB", count(bytes / 1_000_000)));
+    let parts = [
+        lag,
+        Some(format!("driver {} of a core", percent(facts.driver_cpu_share))),
+        rss,
+        Some(format!(
+            "{} for {}",
+            plural(facts.connections, "connection"),
+            plural(facts.http_requests, "HTTP request")
+        )),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
 fn workers(summary: &RunSummary, page: &mut Page) {

@@ -1,0 +1,8 @@
+//! The client against scripted servers: streams, broken HTTP, both legs, control calls.
+
+pub mod fake;
+mod http;
+mod legs;
+mod stream;
+pub mod support;
+mod tls;
