@@ -6,4 +6,6 @@ mod doctor;
 mod faults;
 mod network;
 mod smg;
+mod driver;
+mod parity;
 mod wire;
