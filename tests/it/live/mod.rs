@@ -2,8 +2,10 @@
 
 pub mod support;
 
-mod driver;
+mod doctor;
 mod faults;
-mod parity;
+mod network;
 mod smg;
+mod driver;
+mod parity;
 mod wire;
