@@ -3,5 +3,7 @@
 pub mod support;
 
 mod driver;
+mod faults;
 mod parity;
+mod smg;
 mod wire;
