@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, Url};
 use serde_json::Value;
@@ -24,6 +25,9 @@ use crate::protocol::{ErrorClass, Finish};
 const MOST_EVENT: usize = 16 << 20;
 /// Longest wait for the end of a body whose answer is complete, so that its connection can be kept.
 const DRAIN: Duration = Duration::from_millis(500);
+
+/// Turns of the runtime in which the end of a body that has arrived becomes known.
+const SETTLE_TURNS: u32 = 3;
 
 /// How a leg ended.
 #[derive(Debug, Default)]
@@ -61,6 +65,20 @@ impl LegEnd {
         match self.finish.as_ref()? {
             Finish::Length | Finish::Stop => None,
             Finish::Abort { class, message } | Finish::Error { class, message } => Some((*class, message)),
+        }
+    }
+
+    /// Sees the end of the body if it is here already, as it is from most servers: the connection is free before the next
+    /// request looks for one. Waits for nothing.
+    pub async fn settle(&mut self) {
+        for _ in 0..SETTLE_TURNS {
+            let Some(rest) = &mut self.rest else { return };
+            match rest.chunk().now_or_never() {
+                Some(Ok(Some(_))) => {}
+                Some(Ok(None) | Err(_)) => self.rest = None,
+                None => {}
+            }
+            tokio::task::yield_now().await;
         }
     }
 
