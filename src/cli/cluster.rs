@@ -14,6 +14,7 @@ use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::cli::worker::role_name;
+use crate::cluster::Notice;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster, Notify};
 use crate::live::server::{RequestLog, SglangVersion, WorkerServerOptions};
 use crate::live::{Addresses, Endpoint};
@@ -53,9 +54,6 @@ pub struct UpArgs {
     /// Tokens a block of the prefix caches; the trace's, if its cached tokens are to be compared.
     #[arg(long, value_name = "TOKENS", default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
     block_size: u32,
-    /// How many times faster than real time it goes. Default: the scenario's `live.emulation_speed`.
-    #[arg(long, value_name = "S")]
-    emulation_speed: Option<f64>,
     /// Address to listen on.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1", help_heading = "Server")]
     host: IpAddr,
@@ -100,7 +98,7 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
         stdout::print(&line(addresses, speed).to_string())?;
     } else {
         stdout::print(&table(addresses))?;
-        hints(addresses).into_iter().for_each(|hint| terminal.messages.note(hint));
+        hints(addresses, speed).into_iter().for_each(|hint| terminal.messages.note(hint));
     }
     while signals.caught().is_none() {
         std::thread::park_timeout(LOOK);
@@ -111,10 +109,6 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
 
 impl UpArgs {
     fn plan(&self, scenario: Scenario, terminal: &Terminal) -> Result<ClusterPlan, Failure> {
-        let speed = self.emulation_speed.unwrap_or(scenario.live.emulation_speed);
-        if !(speed.is_finite() && speed > 0.0) {
-            return Err(Failure::input(format!("the emulation speed is {speed}")).hint("give a number above 0"));
-        }
         let nodes = usize::from(scenario.cluster.prefill)
             + usize::from(scenario.cluster.decode)
             + usize::from(scenario.cluster.colocated);
@@ -132,7 +126,7 @@ impl UpArgs {
         Ok(ClusterPlan {
             faults: scenario.fault,
             seed: scenario.seed,
-            speed,
+            speed: scenario.live.emulation_speed,
             host: self.host,
             base_port: self.base_port,
             worker: WorkerServerOptions {
@@ -150,13 +144,13 @@ impl UpArgs {
 }
 
 /// A fault in words.
-fn said(notice: crate::cluster::Notice) -> String {
+fn said(notice: Notice) -> String {
     match notice {
-        crate::cluster::Notice::Fault { kind, worker: Some(worker) } => {
+        Notice::Fault { kind, worker: Some(worker) } => {
             format!("fault: {} {worker}", fault_label(kind))
         }
-        crate::cluster::Notice::Fault { kind, worker: None } => format!("fault: {}", fault_label(kind)),
-        crate::cluster::Notice::SessionDropped { worker, reason, .. } => {
+        Notice::Fault { kind, worker: None } => format!("fault: {}", fault_label(kind)),
+        Notice::SessionDropped { worker, reason, .. } => {
             format!("{worker} dropped a session: {reason:?}")
         }
     }
@@ -191,7 +185,7 @@ fn table(addresses: &Addresses) -> String {
 }
 
 /// How to use what is there.
-fn hints(addresses: &Addresses) -> Vec<String> {
+fn hints(addresses: &Addresses, speed: f64) -> Vec<String> {
     let Some(router) = &addresses.router else { return Vec::new() };
     let body = r#"'{"text": "fix the bug", "sampling_params": {"max_new_tokens": 8}, "stream": true}'"#;
     let list = |role: Role| {
@@ -203,6 +197,7 @@ fn hints(addresses: &Addresses) -> Vec<String> {
         written.collect::<Vec<_>>().join(",")
     };
     let keys = [("prefill", Role::Prefill), ("decode", Role::Decode), ("colocated", Role::Colocated)];
+    let speed = if speed == 1.0 { String::new() } else { format!(" --set live.emulation_speed={speed}") };
     let sets: String = keys
         .into_iter()
         .map(|(key, role)| (key, list(role)))
@@ -211,7 +206,9 @@ fn hints(addresses: &Addresses) -> Vec<String> {
         .collect();
     vec![
         format!("try it:    curl -N {router}/generate -H 'content-type: application/json' -d {body}"),
-        format!("replay on: pdreplay replay --target live --set live.target=sglang --set live.router={router}{sets}"),
+        format!(
+            "replay on: pdreplay replay --target live --set live.target=sglang --set live.router={router}{sets}{speed}"
+        ),
         "stop it:   Ctrl-C".to_owned(),
     ]
 }

@@ -108,7 +108,11 @@ pub fn run(args: &RouterArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let at = http.local_addr().map_err(|error| Failure::broke(format!("cannot tell the own address: {error}")))?;
     let url = format!("http://{at}");
     let line = if args.json {
-        json!({ "router": url, "port": at.port(), "incarnation": incarnation, "pid": std::process::id() }).to_string()
+        let line = json!({
+            "worker": "router", "role": "router", "url": url, "port": at.port(), "incarnation": incarnation,
+            "pid": std::process::id(),
+        });
+        line.to_string()
     } else {
         format!("router {url}")
     };

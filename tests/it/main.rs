@@ -13,6 +13,7 @@
 
 mod bounds;
 mod cli;
+mod cluster;
 mod damage;
 mod docs;
 mod interrupts;

@@ -11,6 +11,8 @@ const MOST_WORDS: usize = 600;
 
 /// A fragment of a message and the class it stands for. The first that fits decides, so the more telling come first.
 const TEXTS: &[(&str, ErrorClass)] = &[
+    // P's word that D has died: told by the leg of P, but no fault of its own.
+    ("decode instance could be dead, its connection was closed", ErrorClass::WorkerLost),
     ("exceeds the maximum number of tokens", ErrorClass::ContextLimit),
     ("maximum context length", ErrorClass::ContextLimit),
     ("model's context length", ErrorClass::ContextLimit),

@@ -76,7 +76,7 @@ fn a_request_goes_through_router_p_and_d() {
             let served = headers["x-smg-routed-worker-id"].to_str().unwrap();
             assert_eq!(cluster.addresses().named(served).unwrap().to_string(), worker);
             assert_eq!(headers["x-pdreplay-prefill-worker"].to_str().unwrap(), cluster.addresses().prefill[0].url);
-            let last = body.lines().filter(|line| line.starts_with("data: {")).next_back().unwrap();
+            let last = body.lines().rfind(|line| line.starts_with("data: {")).unwrap();
             let last: Value = serde_json::from_str(&last[6..]).unwrap();
             let meta = &last["meta_info"];
             assert_eq!((&meta["prompt_tokens"], &meta["completion_tokens"]), (&1000.into(), &5.into()), "{last}");

@@ -3,13 +3,17 @@
 //! Owns the form of refusals (`{"error": {…}}`), not what is refused. Invariant: whatever a client sends, the answer is
 //! a status and a JSON body; nothing here panics or waits without an end the connection's close would not bring.
 
-use axum::body::{Body, Bytes};
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::live::api::{OpenAiError, OpenAiErrorBody};
 
@@ -53,6 +57,19 @@ impl IntoResponse for Refused {
     }
 }
 
+/// Serves without delay of small writes. Ends once `stopped` says so and every connection is closed.
+pub(super) async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Receiver<bool>) {
+    let undelayed = listener.tap_io(|stream| {
+        // A connection that is gone already shows it on its first read.
+        let _ = stream.set_nodelay(true);
+    });
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    // Never an error: a failed accept is tried again.
+    let _ = axum::serve(undelayed, routes).with_graceful_shutdown(stop).await;
+}
+
 /// 200 with a JSON body.
 pub(super) fn json(value: &impl Serialize) -> Response {
     json_with(StatusCode::OK, value)
@@ -66,12 +83,16 @@ pub(super) fn json_with(status: StatusCode, value: &impl Serialize) -> Response 
 
 /// The whole body, at most `limit` bytes.
 pub(super) async fn read(body: Body, limit: usize) -> Result<Bytes, Refused> {
+    let too_large =
+        || Refused::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {limit} bytes; send less"));
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
     axum::body::to_bytes(body, limit).await.map_err(|error| {
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(at) = cause {
             if at.to_string().contains("length limit exceeded") {
-                let text = format!("the body is larger than {limit} bytes; send less");
-                return Refused::new(StatusCode::PAYLOAD_TOO_LARGE, text);
+                return too_large();
             }
             cause = at.source();
         }

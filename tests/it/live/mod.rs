@@ -2,4 +2,8 @@
 
 pub mod support;
 
+mod driver;
+mod faults;
+mod parity;
+mod smg;
 mod wire;

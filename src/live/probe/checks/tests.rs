@@ -133,7 +133,9 @@ fn addresses_under_the_wrong_role_fail() {
     let found = check(&facts(vec![worker("P0", &[]), swapped]), "roles");
     assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "D0 says prefill"));
     let info = WORKER.replace("MODE\"", "prefill\",\"disaggregation_bootstrap_port\":8998");
-    let found = check(&facts(vec![worker("P0", &[(Question::ServerInfo, 200, &info)])]), "roles");
+    let facts = facts(vec![worker("P0", &[(Question::ServerInfo, 200, &info)])]);
+    assert_eq!(check(&facts, "roles").result, Verdict::Ok, "a router sends its own");
+    let found = find(&checks(&needs(), &Target { legs: Legs::Direct, ..target() }, &facts), "roles");
     assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "bootstrap port: P0 has 8998, not 10100"));
 }
 

@@ -6,6 +6,7 @@ use super::super::facts::{Engine, Health, WorkerFacts};
 use super::{Case, Check, Verdict, some_of};
 use crate::base::Role;
 use crate::live::Dialect;
+use crate::scenario::Legs;
 
 pub(super) fn reachable(case: &Case) -> Option<Check> {
     const NAME: &str = "workers";
@@ -88,8 +89,11 @@ pub(super) fn roles(case: &Case) -> Option<Check> {
     bootstrap_ports(case).or_else(|| Some(Check::ok(NAME, format!("{} as listed", told.len()))))
 }
 
-/// A prefill worker that names another bootstrap port than the one we would send.
+/// A prefill worker that names another bootstrap port than the one we send; a router sends its own.
 fn bootstrap_ports(case: &Case) -> Option<Check> {
+    if case.target.legs != Legs::Direct {
+        return None;
+    }
     let prefill = case.facts.workers.iter().filter(|worker| worker.worker.role == Role::Prefill);
     let wrong = prefill.filter_map(|worker| {
         let told = worker.info.as_ref()?.disaggregation_bootstrap_port?;

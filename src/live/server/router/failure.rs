@@ -18,12 +18,12 @@ pub(super) struct Failure {
     pub code: String,
     pub message: String,
     /// Of the worker that answered, and who served.
-    pub headers: HeaderMap,
+    pub headers: Box<HeaderMap>,
 }
 
 impl Failure {
     pub fn new(status: StatusCode, code: impl Into<String>, message: impl Into<String>) -> Failure {
-        Failure { status, code: code.into(), message: message.into(), headers: HeaderMap::new() }
+        Failure { status, code: code.into(), message: message.into(), headers: Box::default() }
     }
 
     /// 503: nobody to send the request to.
@@ -56,7 +56,7 @@ impl IntoResponse for Failure {
         let mut answer = json_with(self.status, &OpenAiErrorBody { error });
         let code = HeaderValue::from_str(&self.code).expect("codes are words");
         answer.headers_mut().insert(HeaderName::from_static(CODE_HEADER), code);
-        for (name, value) in &self.headers {
+        for (name, value) in &*self.headers {
             if name != CONTENT_LENGTH && name != CONTENT_TYPE {
                 answer.headers_mut().append(name, value.clone());
             }

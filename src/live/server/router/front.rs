@@ -3,6 +3,7 @@
 //! The node is behind a lock that is held for a choice, never across a wait.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::http::{HeaderMap, Method};
 use futures_util::future::join_all;
@@ -12,6 +13,9 @@ use crate::base::WorkerId;
 use crate::live::Endpoint;
 use crate::live::server::upstream::Upstream;
 use crate::node::{Chosen, RouterNode, Routing};
+
+/// Shortest wall time between two looks at a worker, however fast the emulation goes.
+const LEAST_REST: Duration = Duration::from_millis(5);
 
 /// See the module.
 #[derive(Debug)]
@@ -66,7 +70,7 @@ impl Front {
 
     /// Looks again and again, each worker in its own rhythm.
     pub async fn watch(&self) {
-        let every = self.options.clock.wall(self.options.health_every);
+        let every = self.options.clock.wall(self.options.health_every).max(LEAST_REST);
         let watches = self.options.workers.workers().map(async |(worker, at)| {
             loop {
                 tokio::time::sleep(every).await;

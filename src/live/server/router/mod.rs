@@ -20,15 +20,16 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{any, get, post};
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use self::front::Front;
 pub use self::options::RouterServerOptions;
+use crate::live::server::http::listen;
 
 /// Serves the router until `stop` is ready, then lets answers that are under way end within the options' grace. Each
 /// worker is asked for its health once before the first request is let in.
-/// Dropping the runtime is a `kill -9`. Errors: the listener fails.
+/// Dropping the runtime is a `kill -9`. Errors: none as yet; a failed accept is tried again.
 pub async fn serve_router(
     listener: TcpListener,
     options: RouterServerOptions,
@@ -36,30 +37,24 @@ pub async fn serve_router(
 ) -> io::Result<()> {
     let grace = options.grace;
     let front = Arc::new(Front::new(options));
-    let listener = listener.tap_io(|stream| {
-        // Without it small events wait for the acknowledgement of the one before; a socket that refuses is slow, not wrong.
-        let _ = stream.set_nodelay(true);
-    });
     tokio::pin!(stop);
     tokio::select! {
         () = front.look_once() => {}
         () = &mut stop => return Ok(()),
     }
-    let (ended, wait) = tokio::sync::oneshot::channel::<()>();
-    let serving = axum::serve(listener, app(Arc::clone(&front))).with_graceful_shutdown(async move {
-        // A sender that is gone is a stop, too.
-        let _ = wait.await;
-    });
-    let stopping = async {
+    let (stopping, stopped) = watch::channel(false);
+    let over = async {
         stop.await;
-        drop(ended);
+        // The server listens to it, or has ended.
+        let _ = stopping.send(true);
         tokio::time::sleep(grace).await;
     };
     tokio::select! {
-        served = serving.into_future() => served,
-        () = stopping => Ok(()),
-        () = front.watch() => Ok(()),
+        () = listen(listener, app(Arc::clone(&front)), stopped) => {}
+        () = over => {}
+        () = front.watch() => {}
     }
+    Ok(())
 }
 
 fn app(front: Arc<Front>) -> Router {

@@ -231,7 +231,7 @@ async fn refused(leg: &str, url: &str, answer: Response) -> Failure {
     };
     let message = format!("{} server error ({}) from {url}: {words}", capital(leg), head.status.as_u16());
     let mut failure = Failure::of_leg(leg, head.status, message);
-    failure.headers = passed(head.headers);
+    failure.headers = Box::new(passed(head.headers));
     failure
 }
 

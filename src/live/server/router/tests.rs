@@ -112,7 +112,7 @@ impl Posted {
     }
 
     /// Waits until the router has closed the connection.
-    async fn is_dropped(mut self) {
+    async fn until_dropped(mut self) {
         let mut rest = Vec::new();
         let _ = self.stream.read_to_end(&mut rest).await;
     }
@@ -273,7 +273,7 @@ fn a_prefill_that_fails_ends_the_request_and_d_is_let_go() {
                 let code = if told == 400 { "prefill_bad_request" } else { "prefill_internal_error" };
                 assert_eq!(header(&answer, "x-smg-error-code"), code);
                 assert_eq!(header(&answer, "x-pdreplay-prefill-worker"), p.url);
-                to_d.is_dropped().await;
+                to_d.until_dropped().await;
                 let error: Value = serde_json::from_str(&text(answer).await).unwrap();
                 assert_eq!((&error["error"]["code"], &error["error"]["param"]), (&code.into(), &Value::Null));
                 assert!(error["error"]["message"].as_str().unwrap().contains(&p.url), "{error}");
@@ -334,13 +334,13 @@ fn what_d_refuses_is_told_with_its_status_and_p_is_let_go() {
             assert_eq!((header(&answer, "retry-after"), header(&answer, "x-smg-routed-worker-id")), ("3", &*d.url));
             let error: Value = serde_json::from_str(&text(answer).await).unwrap();
             assert!(error["error"]["message"].as_str().unwrap().contains("session id s does not exist"));
-            to_p.is_dropped().await;
+            to_p.until_dropped().await;
         }
         let call = bench.post(json!({}));
         let (to_p, to_d) = (p.next().await, d.next().await);
         drop(to_d);
         assert_eq!(call.await.unwrap().status(), 502);
-        to_p.is_dropped().await;
+        to_p.until_dropped().await;
     });
 }
 
@@ -375,8 +375,8 @@ fn a_client_that_leaves_lets_both_legs_go() {
         let call = bench.post(json!({"stream": true}));
         let (to_p, to_d) = (p.next().await, d.next().await);
         call.abort();
-        to_p.is_dropped().await;
-        to_d.is_dropped().await;
+        to_p.until_dropped().await;
+        to_d.until_dropped().await;
         let call = bench.post(json!({"stream": true}));
         let (to_p, mut to_d) = (p.next().await, d.next().await);
         to_d.send(CHUNKED).await;
@@ -384,8 +384,8 @@ fn a_client_that_leaves_lets_both_legs_go() {
         let mut chunks = call.await.unwrap().into_body().into_data_stream();
         next(&mut chunks).await;
         drop(chunks);
-        to_p.is_dropped().await;
-        to_d.is_dropped().await;
+        to_p.until_dropped().await;
+        to_d.until_dropped().await;
         while bench.load().await > 0 {}
     });
 }

@@ -29,11 +29,10 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use axum::serve::ListenerExt;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::live::api::{ADMIT_PATH, INGRESS_PATH, PULL_PATH, STATS_PATH};
+use crate::live::server::http::listen;
 use crate::node::{NodeConfig, WorkerNode};
 use front::Front;
 use owner::Owner;
@@ -71,19 +70,6 @@ pub async fn serve_worker(
         _ = servers => Ok(()),
         () = over => Ok(()),
     }
-}
-
-/// Ends once `stopped` says so and every connection is closed.
-async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Receiver<bool>) {
-    let undelayed = listener.tap_io(|stream| {
-        // A connection that is gone already shows it on its first read.
-        let _ = stream.set_nodelay(true);
-    });
-    let stop = async move {
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
-    // Never an error: a failed accept is tried again.
-    let _ = axum::serve(undelayed, routes).with_graceful_shutdown(stop).await;
 }
 
 fn routes(front: Arc<Front>) -> Router {

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::run::root;
 
 /// Longest wait for a process to listen or a state to come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A server process.
 pub struct Server {
@@ -116,7 +116,11 @@ fn start(args: &[String]) -> (Child, String, Arc<Mutex<String>>) {
     };
     // Whatever else it prints must not fill the pipe.
     keep(stdout);
-    (child, told["url"].as_str().unwrap_or_else(|| panic!("no url: {line}")).to_owned(), log)
+    (
+        child,
+        told["url"].as_str().or(told["router"].as_str()).unwrap_or_else(|| panic!("no url: {line}")).to_owned(),
+        log,
+    )
 }
 
 /// Reads to the end on a thread of its own.

@@ -1,6 +1,5 @@
 //! A live run of the binary against servers of a test, and its records.
 
-use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -75,6 +74,12 @@ impl LiveRun {
         self
     }
 
+    /// Arguments of another command about the same target: the scenario keys alone.
+    pub fn args_of(&self, command: &str) -> Vec<String> {
+        let keys = self.args.windows(2).filter(|pair| pair[0] == "--set").flatten().cloned();
+        [command.to_owned()].into_iter().chain(keys).collect()
+    }
+
     /// Runs it to its end.
     pub fn play(self) -> Played {
         self.start().wait()
@@ -87,27 +92,42 @@ impl LiveRun {
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         let began = Instant::now();
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Playing { scratch: self.scratch, child, began }
+        Playing { scratch: Some(self.scratch), child: Some(child), began }
     }
 }
 
 /// A run under way.
 pub struct Playing {
-    pub scratch: Scratch,
-    pub child: Child,
+    scratch: Option<Scratch>,
+    child: Option<Child>,
     began: Instant,
 }
 
 impl Playing {
     /// Waits for its end.
-    pub fn wait(self) -> Played {
-        let ran = Ran::of(self.child.wait_with_output().unwrap());
-        Played { scratch: self.scratch, ran, took: self.began.elapsed() }
+    pub fn wait(mut self) -> Played {
+        let ran = Ran::of(self.child.take().unwrap().wait_with_output().unwrap());
+        Played { scratch: self.scratch.take().unwrap(), ran, took: self.began.elapsed() }
     }
 
-    /// File of the records written so far.
-    pub fn records_path(&self) -> PathBuf {
-        self.scratch.join(FOLDER).join("requests.jsonl")
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Requests that have ended so far.
+    pub fn ended(&self) -> usize {
+        let records = self.scratch.as_ref().unwrap().join(FOLDER).join("requests.jsonl");
+        std::fs::read_to_string(records).map_or(0, |text| text.lines().count())
+    }
+}
+
+impl Drop for Playing {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -153,8 +173,9 @@ impl Played {
 
 /// One row of a trace.
 pub fn row(session: &str, turn: u32, at_s: f64, input: u32, output: u32) -> String {
-    let blocks = input / 64;
-    let ids: Vec<String> = (0..blocks).map(|block| format!("\"{session}-{block}\"")).collect();
+    // Distinct for distinct sessions, the same prefix for turns of one.
+    let of_session = session.bytes().fold(7_u64, |hash, byte| hash * 131 % 1_000_003 + u64::from(byte)) * 1000;
+    let ids: Vec<String> = (0..u64::from(input / 64)).map(|block| (of_session + block).to_string()).collect();
     format!(
         "{{\"session_id\":\"{session}\",\"turn_id\":{turn},\"timestamp\":{at_s},\"input_length\":{input},\
          \"output_length\":{output},\"hash_ids\":[{}]}}\n",

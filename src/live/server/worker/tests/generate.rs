@@ -164,6 +164,12 @@ fn every_bad_body_is_refused_in_json_and_hurts_nobody() {
         ] {
             server.send("POST", "/generate", headers, body).await.refused(status, words);
         }
+        // Without a declared length it is seen only while it comes.
+        let chunked = "POST /generate HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(chunked.as_bytes()).await.unwrap();
+        stream.write_all(&[b"2ee0\r\n", &[b' '; 12_000][..], b"\r\n0\r\n\r\n"].concat()).await.unwrap();
+        Call { stream, got: Vec::new() }.reply().await.refused(413, "larger than 10000 bytes");
         server.post("/generate", &ask(&[1], 1, true)).await.ok();
     });
 }

@@ -1,0 +1,176 @@
+//! `pdreplay cluster up` and `pdreplay router` as processes: what they print, how they end, what becomes of requests
+//! when a worker is killed. What the router answers otherwise is tested beside its server.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::live::support::process::{Server, get, post, wait_for};
+use crate::run::{Ran, Scratch};
+
+/// A cluster that is up, and the first line it said.
+struct Up {
+    child: Child,
+    line: String,
+}
+
+impl Up {
+    fn start(scratch: &Scratch, args: &[&str]) -> Up {
+        let mut command = scratch.command(&[&["cluster", "up"], args].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        // One byte at a time: what follows stays in the pipe.
+        BufReader::with_capacity(1, child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        Up { child, line }
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.line).unwrap_or_else(|_| panic!("{}", self.line))
+    }
+
+    /// Threads and descriptors it has.
+    fn holds(&self) -> [usize; 2] {
+        ["task", "fd"].map(|what| fs::read_dir(format!("/proc/{}/{what}", self.child.id())).unwrap().count())
+    }
+
+    fn end(self, signal: &str) -> Ran {
+        let sent = Command::new("kill").args([format!("-{signal}"), self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        Ran::of(self.child.wait_with_output().unwrap())
+    }
+}
+
+fn ask(tokens: u32, answer: u32) -> Value {
+    let ids: Vec<u32> = (0..tokens).collect();
+    json!({"input_ids": ids, "sampling_params": {"max_new_tokens": answer, "ignore_eos": true}, "stream": true})
+}
+
+#[test]
+fn a_cluster_answers_outlives_its_faults_and_ends_cleanly() {
+    let scratch = Scratch::new();
+    let restart = |worker: &str, at: f64| format!(r#"{{kind="restart", worker="{worker}", at_s={at}}}"#);
+    let faults: Vec<String> = (0..10).map(|nth| restart(["D0", "D1", "P0"][nth % 3], 40.0 + nth as f64)).collect();
+    let faults = format!("fault=[{}, {{kind=\"router-restart\", at_s=50}}]", faults.join(", "));
+    let shape = ["--set", "cluster.prefill=1", "--set", "cluster.decode=2", "--emulation-speed", "40"];
+    let up = Up::start(&scratch, &[&shape[..], &["--set", &faults, "--json"]].concat());
+    let told = up.json();
+    let router = told["router"].as_str().unwrap().to_owned();
+    let workers: Vec<(&str, &str)> = told["workers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|worker| (worker["worker"].as_str().unwrap(), worker["url"].as_str().unwrap()))
+        .collect();
+    assert_eq!(workers.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["P0", "D0", "D1"]);
+    let answered = || post(&router, "/generate", &ask(200, 3)).filter(|answer| answer.contains("data: [DONE]"));
+    wait_for("an answer before the faults", answered);
+    let before = up.holds();
+    // D0 is hit four times, the others three times.
+    for ((_, url), wanted) in workers.iter().zip([3, 4, 3]).chain([(&("router", &*router), 1)]) {
+        let incarnation = || {
+            let info = get(url, "/server_info")?;
+            let info: Value = serde_json::from_str(info.split_once("\r\n\r\n")?.1).ok()?;
+            (info["emulated"]["incarnation"] == wanted).then_some(())
+        };
+        wait_for("the last restart", incarnation);
+    }
+    wait_for("an answer after the faults", answered);
+    wait_for("as many threads and descriptors as before", || {
+        let [threads, descriptors] = up.holds();
+        // The router's connections to its workers come and go.
+        (threads <= before[0] && descriptors <= before[1] + 12).then_some(())
+    });
+    let ran = up.end("TERM").code(0);
+    assert_eq!(ran.stderr.matches("fault: restart").count(), 10, "{}", ran.stderr);
+    assert!(ran.stderr.contains("fault: router-restart"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_table_names_every_node_and_how_to_use_it() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &["dp8", "--set", "cluster.colocated=2"]);
+    assert_eq!(up.line.split_whitespace().collect::<Vec<_>>(), ["NAME", "ROLE", "URL", "BOOTSTRAP", "PORT"]);
+    let ran = up.end("INT").code(0);
+    let names: Vec<&str> = ran.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["router", "W0", "W1"]);
+    assert!(ran.stderr.contains("curl -N http://127.0.0.1:") && ran.stderr.contains("--target live"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_a_way_out() {
+    let scratch = Scratch::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let ran = scratch.run(&["cluster", "up", "--base-port", &port]).code(1);
+    assert!(ran.stderr.contains(&port) && ran.stderr.contains("hint: "), "{}", ran.stderr);
+    let url = "http://127.0.0.1:1";
+    let ran = scratch.run(&["router", "--worker", url, "--port", &port]).code(1);
+    assert!(ran.stderr.contains(&port) && ran.stderr.contains("hint: "), "{}", ran.stderr);
+    scratch.run(&["cluster", "up", "--emulation-speed", "0"]).refused(&["emulation_speed"]);
+    scratch.run(&["cluster", "up", "--base-port", "65535"]).refused(&["65535"]);
+    scratch.run(&["router", "--worker", "127.0.0.1:9"]).refused(&["--worker", "http://127.0.0.1:9101"]);
+    scratch.run(&["router", "--prefill", "8998", "--decode", "https://x"]).refused(&["--prefill", "--decode", "https"]);
+    for wrong in [&["router"][..], &["router", "--prefill", url], &["router", "--worker", url, "--prefill", url]] {
+        assert_eq!(scratch.run(wrong).code, Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_prefill_worker_that_is_killed_is_named_at_once() {
+    let (mut p, d) = (Server::worker("P0", &[]), Server::worker("D0", &[]));
+    let router = Server::router(&[&p], &[&d], &[]);
+    let url = router.url.clone();
+    // About three seconds of prefill.
+    let call = thread::spawn(move || post(&url, "/generate", &ask(60_000, 5)).unwrap());
+    wait_for("the request at P", || get(&router.url, "/metrics")?.contains("active{worker=\"P0\"").then_some(()));
+    wait_for("the request under way", || load_of(&router, "P0").filter(|load| *load == 1));
+    p.kill();
+    let killed = Instant::now();
+    let answer = call.join().unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    assert!(
+        answer.starts_with("HTTP/1.1 500") && answer.contains("x-smg-error-code: prefill_internal_error"),
+        "{answer}"
+    );
+    assert!(answer.contains(&format!("x-pdreplay-prefill-worker: {}", p.url)), "{answer}");
+    wait_for("the legs let go", || load_of(&router, "D0").filter(|load| *load == 0));
+    wait_for("P out of the choice", || get(&router.url, "/readiness")?.starts_with("HTTP/1.1 503").then_some(()));
+    assert!(post(&router.url, "/generate", &ask(10, 1)).unwrap().contains("no_available_workers"));
+    p.restart();
+    wait_for("P back", || get(&router.url, "/readiness")?.starts_with("HTTP/1.1 200").then_some(()));
+    assert!(post(&router.url, "/generate", &ask(10, 1)).unwrap().contains("data: [DONE]"));
+}
+
+#[test]
+fn a_decode_worker_that_is_killed_breaks_its_streams() {
+    let (p, mut d) = (Server::worker("P0", &[]), Server::worker("D0", &[]));
+    let router = Server::router(&[&p], &[&d], &[]);
+    let mut stream = TcpStream::connect(&router.url["http://".len()..]).unwrap();
+    let body = ask(100, 5000).to_string();
+    let head = format!("content-type: application/json\r\ncontent-length: {}", body.len());
+    write!(stream, "POST /generate HTTP/1.1\r\nhost: x\r\n{head}\r\n\r\n{body}").unwrap();
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains("data: ") {
+        let mut some = [0; 4096];
+        let count = stream.read(&mut some).unwrap();
+        assert!(count > 0, "{}", String::from_utf8_lossy(&read));
+        read.extend_from_slice(&some[..count]);
+    }
+    d.kill();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    let all = String::from_utf8_lossy(&rest).into_owned();
+    assert!(!all.contains("[DONE]") && !all.ends_with("0\r\n\r\n"), "it does not look complete");
+    wait_for("P let go", || load_of(&router, "P0").filter(|load| *load == 0));
+}
+
+fn load_of(router: &Server, name: &str) -> Option<u64> {
+    let list = get(&router.url, "/workers")?;
+    let list: Value = serde_json::from_str(list.split_once("\r\n\r\n")?.1).ok()?;
+    list["workers"].as_array()?.iter().find(|worker| worker["id"] == name)?["load"].as_u64()
+}

@@ -1,0 +1,278 @@
+//! What goes wrong over real processes: workers and routers killed, stopped and restarted in each phase of a request, and
+//! a network that loses bytes. For each: the outcome is the right one, the run ends by itself, nothing counts as ok that
+//! is not, and the survivors keep no descriptor.
+//!
+//! A phase is waited for by what the workers themselves report, not by the clock.
+
+use serde_json::Value;
+
+use super::support::process::{Server, get, wait_for};
+use super::support::proxy::{Net, Proxy};
+use super::support::run::{LiveRun, Played, Playing, row};
+
+/// Makes each phase of a request last about a third of a second: prefill, transfer, decode.
+const SLOW: &[&str] = &[
+    "--set",
+    "engine.timing.p0=300",
+    "--set",
+    "cluster.link.setup_us=300000",
+    "--set",
+    "engine.timing.d0=30",
+    "--set",
+    "engine.timing.d1=0",
+    "--set",
+    "engine.timing.p1=0",
+];
+/// Answer tokens of a request: a third of a second of decoding.
+const TOKENS: u32 = 10;
+
+/// One P, one D, a router, as processes.
+struct Cluster {
+    prefill: Server,
+    decode: Server,
+    router: Server,
+}
+
+/// Whom a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Prefill,
+    Decode,
+    Router,
+}
+
+/// Where the struck request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Prefill,
+    Transfer,
+    Decode,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let (prefill, decode) = (Server::worker("P0", SLOW), Server::worker("D0", SLOW));
+        let router = Server::router(&[&prefill], &[&decode], &["--health-interval-ms", "100"]);
+        Cluster { prefill, decode, router }
+    }
+
+    /// A run over its router (or over `router`, such as a proxy before it), of two sessions, the second so much later.
+    fn run_over(&self, router: &str, second_at_s: f64) -> LiveRun {
+        let trace = row("a", 0, 0.0, 64, TOKENS) + &row("b", 0, second_at_s, 64, TOKENS);
+        LiveRun::of(&trace)
+            .set("replay.mechanism", "pd")
+            .set("policy.name", "default")
+            .set("live.target", "sglang")
+            .set("live.router", router)
+            .set("live.prefill", &format!("[\"{}\"]", self.prefill.url))
+            .set("live.decode", &format!("[\"{}\"]", self.decode.url))
+            .set("replay.stall_timeout_s", "1")
+            .set("live.first_token_timeout_s", "2.5")
+            .set("live.health_poll_ms", "100")
+    }
+
+    fn run(&self) -> LiveRun {
+        self.run_over(&self.router.url, 1.6)
+    }
+
+    fn victim(&mut self, victim: Victim) -> &mut Server {
+        match victim {
+            Victim::Prefill => &mut self.prefill,
+            Victim::Decode => &mut self.decode,
+            Victim::Router => &mut self.router,
+        }
+    }
+
+    /// Waits until the first request is there.
+    fn wait_for(&self, phase: Phase) {
+        wait_for(&format!("{phase:?}"), || {
+            let (prefill, decode) = (load(&self.prefill)?, load(&self.decode)?);
+            let transfers = decode["disaggregation"]["decode_transfer_queue_reqs"].as_u64()?;
+            let is_there = match phase {
+                Phase::Prefill => prefill["num_running_reqs"].as_u64()? > 0,
+                Phase::Transfer => transfers > 0,
+                Phase::Decode => decode["num_running_reqs"].as_u64()? > 0,
+            };
+            is_there.then_some(())
+        });
+    }
+}
+
+/// First entry of a worker's `/v1/loads`.
+fn load(server: &Server) -> Option<Value> {
+    let reply = get(&server.url, "/v1/loads")?;
+    let body: Value = serde_json::from_str(reply.split_once("\r\n\r\n")?.1).ok()?;
+    Some(body["loads"][0].clone())
+}
+
+/// Outcomes add up, and what is not whole is not ok.
+#[track_caller]
+fn sound(played: &Played) {
+    let records = played.records();
+    assert_eq!(played.summary()["integrity"]["planned"].as_u64(), Some(records.len() as u64));
+    for record in &records {
+        let is_whole = record["output_tokens"] == record["expected_output_tokens"];
+        assert!(record["outcome"] != "ok" || is_whole, "counted ok: {record:#}");
+        assert!(record["outcome"] == "ok" || record["error_class"].is_string(), "no cause: {record:#}");
+    }
+}
+
+/// Kills `victim` in `phase` of the first request, restarts it on the same port, and lets the run end.
+fn kill_and_restart(victim: Victim, phase: Phase) -> Played {
+    let mut cluster = Cluster::start();
+    let playing = cluster.run().start();
+    cluster.wait_for(phase);
+    cluster.victim(victim).kill();
+    cluster.victim(victim).restart();
+    let played = playing.wait();
+    sound(&played);
+    let records = played.records();
+    assert_eq!(records[1]["outcome"], "ok", "after the restart of {victim:?} in {phase:?}: {records:#?}");
+    played
+}
+
+#[track_caller]
+fn first(played: &Played, outcome: &str, classes: &[&str]) -> Value {
+    let record = played.records().remove(0);
+    assert_eq!(record["outcome"], outcome, "{record:#}");
+    let class = record["error_class"].as_str().unwrap_or_default();
+    assert!(classes.contains(&class), "{class} is none of {classes:?}: {record:#}");
+    record
+}
+
+/// The same in each phase, all at once.
+fn in_each_phase(victim: Victim) -> Vec<(Phase, Played)> {
+    let phases = [Phase::Prefill, Phase::Transfer, Phase::Decode];
+    let runs = phases.map(|phase| (phase, std::thread::spawn(move || kill_and_restart(victim, phase))));
+    runs.into_iter().map(|(phase, run)| (phase, run.join().unwrap())).collect()
+}
+
+#[test]
+fn a_prefill_worker_killed_fails_its_request_alone_and_only_before_d_has_the_kv() {
+    for (phase, played) in in_each_phase(Victim::Prefill) {
+        if phase == Phase::Decode {
+            assert_eq!(played.count("ok"), 2, "{:#?}", played.records());
+            continue;
+        }
+        let record = played.records().remove(0);
+        assert!(["error", "aborted"].contains(&record["outcome"].as_str().unwrap()), "{record:#}");
+        let class = record["error_class"].as_str().unwrap();
+        let classes = ["prefill-failed", "worker-lost", "kv-transfer-failed", "kv-transfer-timeout"];
+        assert!(classes.contains(&class), "{phase:?}: {record:#}");
+        assert!(record["e2e_ms"].as_f64().unwrap() < 2000.0, "told late: {record:#}");
+    }
+}
+
+#[test]
+fn a_decode_worker_killed_in_any_phase_loses_its_request_and_no_other() {
+    const LOST: &[&str] = &["worker-lost", "connection-closed", "server-error"];
+    for (phase, played) in in_each_phase(Victim::Decode) {
+        let record = first(&played, "error", LOST);
+        let tokens = record["output_tokens"].as_u64().unwrap();
+        assert!(tokens < u64::from(TOKENS) && (tokens == 0 || phase == Phase::Decode), "{phase:?}: {record:#}");
+    }
+}
+
+#[test]
+fn a_router_killed_in_any_phase_loses_the_streams_it_carried() {
+    for (_, played) in in_each_phase(Victim::Router) {
+        first(&played, "error", &["connection-closed", "worker-lost"]);
+    }
+}
+
+#[test]
+fn workers_that_are_down_from_the_start_are_errors_at_once() {
+    for victim in [Victim::Prefill, Victim::Decode, Victim::Router] {
+        let mut cluster = Cluster::start();
+        let run = cluster.run_over(&cluster.router.url, 0.2);
+        cluster.victim(victim).kill();
+        let played = run.play();
+        if played.ran.code == Some(2) {
+            assert!(played.ran.stderr.contains("error: "), "{:#?}", played.ran);
+            continue;
+        }
+        sound(&played.code(1));
+    }
+}
+
+#[test]
+fn a_worker_that_stands_still_is_waited_for_and_then_given_up() {
+    let cluster = Cluster::start();
+    let playing = cluster.run().start();
+    cluster.wait_for(Phase::Decode);
+    cluster.decode.signal("STOP");
+    // Stalled for longer than the limit: the run must end while it still stands.
+    let played = playing.wait();
+    cluster.decode.signal("CONT");
+    sound(&played);
+    let record = first(&played, "timeout", &["stalled"]);
+    assert!(record["output_tokens"].as_u64().unwrap() > 0, "{record:#}");
+    assert_eq!(played.records()[1]["outcome"], "timeout", "{:#?}", played.records());
+}
+
+#[test]
+fn a_short_standstill_costs_time_and_nothing_else() {
+    let cluster = Cluster::start();
+    let playing = cluster.run().start();
+    cluster.wait_for(Phase::Decode);
+    cluster.decode.signal("STOP");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    cluster.decode.signal("CONT");
+    let played = playing.wait();
+    sound(&played);
+    assert_eq!(played.count("ok"), 2, "{:#?}", played.records());
+}
+
+/// A run through a proxy whose state changes while the first request is decoded.
+fn over_a_network(spoil: impl Fn(&Proxy)) -> Played {
+    let cluster = Cluster::start();
+    let proxy = Proxy::before(&cluster.router.url);
+    let playing: Playing = cluster.run_over(&proxy.url(), 1.6).start();
+    cluster.wait_for(Phase::Decode);
+    spoil(&proxy);
+    let played = playing.wait();
+    sound(&played);
+    played
+}
+
+#[test]
+fn a_network_that_swallows_bytes_is_a_stall_and_the_run_ends() {
+    let played = over_a_network(|proxy| proxy.set(Net::Blackhole));
+    first(&played, "timeout", &["stalled"]);
+    let second = &played.records()[1];
+    assert_eq!(second["outcome"], "timeout", "{second:#}");
+}
+
+#[test]
+fn a_connection_reset_in_the_middle_keeps_the_tokens_that_came() {
+    let played = over_a_network(|proxy| proxy.set(Net::Reset));
+    let record = first(&played, "error", &["connection-closed"]);
+    assert!(record["output_tokens"].as_u64().unwrap() > 0, "{record:#}");
+}
+
+#[test]
+fn half_closed_sockets_end_the_stream_and_not_the_run() {
+    let played = over_a_network(Proxy::half_close);
+    first(&played, "error", &["connection-closed"]);
+    assert_eq!(played.records()[1]["outcome"], "ok", "{:#?}", played.records());
+}
+
+/// Clients that come and go in the middle of an answer.
+#[test]
+fn clients_that_leave_cost_the_servers_no_descriptor() {
+    let cluster = Cluster::start();
+    let servers = [&cluster.prefill, &cluster.decode, &cluster.router];
+    // Whatever is kept open between the servers themselves is opened once.
+    cluster.run_over(&cluster.router.url, 0.1).play().code(0);
+    let before = servers.map(Server::descriptors);
+    let trace: String = (0..20).map(|nth| row(&format!("s{nth}"), 0, 0.0, 64, TOKENS)).collect();
+    let run = cluster.run_over(&cluster.router.url, 0.0);
+    run.scratch.write("trace.jsonl", &trace);
+    let played = run.set("replay.request_timeout_s", "1").play();
+    sound(&played);
+    assert_eq!(played.count("timeout"), 20, "{:#?}", played.records());
+    wait_for("connections are closed", || {
+        let now = servers.map(Server::descriptors);
+        now.iter().zip(&before).all(|(now, before)| *now <= before + 2).then_some(())
+    });
+}

@@ -1,0 +1,131 @@
+//! The same scenario in virtual time and over loopback sockets: the same decisions, nearly the same latencies.
+//!
+//! What is decided must be equal record by record. Latencies may differ by what sockets and a busy machine add: they are
+//! held from below tightly and from above loosely, in times of the run, which goes ten times faster than the wall's.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::support::run::row;
+use crate::cli::records;
+use crate::run::Scratch;
+
+const SPEED: &str = "10";
+
+/// Three sessions of four turns; every turn has ended long before the next one of any session is due.
+fn golden() -> String {
+    let turns = |session: &str, at_s: f64| -> String {
+        (0..4).map(|turn| row(session, turn, at_s + 1.5 * f64::from(turn), 700 + 320 * turn, 12)).collect()
+    };
+    ["a", "b", "c"].iter().zip([0.0, 0.5, 1.0]).map(|(session, at_s)| turns(session, at_s)).collect()
+}
+
+struct Both {
+    sim: Vec<Value>,
+    live: Vec<Value>,
+}
+
+impl Both {
+    fn play(settings: &[&str]) -> Both {
+        let scratch = Scratch::new();
+        scratch.write("trace.jsonl", &golden());
+        let play = |name: &str, more: &[&str]| {
+            let sets: Vec<&str> = settings.iter().flat_map(|setting| ["--set", *setting]).collect();
+            let args = [&["replay", "trace.jsonl", "-q", "--allow-conflict", "--name", name], more, &sets].concat();
+            // A late send on a busy machine breaks a budget, which is not what is tested.
+            let ran = scratch.run(&[&args[..], &["--set", "integrity.max_schedule_lag_p99_ms=1e6"]].concat()).code(0);
+            assert!(ran.stderr.is_empty(), "{}", ran.stderr);
+            let mut found = records(&scratch, &format!("outputs/{name}"));
+            found.sort_by_key(|record| record["request_id"].as_str().unwrap().to_owned());
+            found
+        };
+        let sim = play("sim", &[]);
+        let live = play("live", &["--target", "live", "--emulation-speed", SPEED]);
+        Both { sim, live }
+    }
+
+    #[track_caller]
+    fn decide_alike(&self) -> &Both {
+        const FIELDS: [&str; 13] = [
+            "request_id",
+            "execution_mode",
+            "mode_reason",
+            "decode_worker_intended",
+            "decode_worker_actual",
+            "prefill_worker",
+            "route_mismatch",
+            "placements",
+            "append_tokens",
+            "cached_tokens",
+            "assumed_hit_tokens",
+            "output_tokens",
+            "outcome",
+        ];
+        assert_eq!(self.sim.len(), self.live.len());
+        for (sim, live) in self.sim.iter().zip(&self.live) {
+            let of = |record: &Value| FIELDS.map(|field| (field, record[field].clone()));
+            assert_eq!(of(sim), of(live), "virtual and live differ");
+        }
+        self
+    }
+
+    /// Means of a latency: the live one is no smaller but for rounding, and larger by at most so much.
+    #[track_caller]
+    fn takes_alike(&self, field: &str, at_most_ms: f64) -> &Both {
+        let mean = |records: &[Value]| {
+            records.iter().map(|record| record[field].as_f64().unwrap()).sum::<f64>() / records.len() as f64
+        };
+        let (sim, live) = (mean(&self.sim), mean(&self.live));
+        assert!(live > 0.95 * sim - 1.0, "{field}: live {live} ms is below virtual {sim} ms");
+        assert!(live < sim + at_most_ms, "{field}: live {live} ms is far above virtual {sim} ms");
+        self
+    }
+}
+
+/// 300 ms of the run are 30 ms of the wall's: more than ten sends and receives take on a machine that is busy.
+fn alike(settings: &[&str]) -> Both {
+    let both = Both::play(settings);
+    both.decide_alike().takes_alike("ttft_ms", 300.0).takes_alike("e2e_ms", 600.0);
+    both
+}
+
+fn modes(both: &Both) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for record in &both.live {
+        *counts.entry(record["execution_mode"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+const P1D2: &str = "cluster={prefill=1, decode=2}";
+
+#[test]
+fn sessions_on_d_by_kv_aware() {
+    let both = alike(&[P1D2, "replay.mechanism=kvc", "policy.name=kv-aware"]);
+    let wanted = [("kvcache-direct-to-d-session", 6), ("kvcache-seed", 3), ("pd-router-turn1", 3)];
+    assert_eq!(modes(&both), wanted.map(|(mode, count)| (mode.to_owned(), count)).into());
+}
+
+#[test]
+fn sessions_that_find_no_slot() {
+    let both = alike(&[P1D2, "replay.mechanism=kvc", "policy.name=kv-aware", "admission.cap_max=1"]);
+    assert_eq!(modes(&both)["pd-router-fallback-large-append-session-cap"], 3, "{:?}", modes(&both));
+}
+
+#[test]
+fn plain_pd_by_default_and_by_sticky() {
+    alike(&[P1D2, "replay.mechanism=pd", "policy.name=default"]);
+    alike(&[P1D2, "replay.mechanism=pd", "policy.name=sticky"]);
+}
+
+#[test]
+fn colocated_workers_by_cache_aware() {
+    let settings = ["cluster={prefill=0, decode=0, colocated=2}", "replay.mechanism=dp", "policy.name=cache-aware"];
+    alike(&settings);
+}
+
+#[test]
+fn legs_joined_by_the_client() {
+    alike(&[P1D2, "replay.mechanism=kvc", "policy.name=kv-aware", "live.legs=direct"]);
+}
