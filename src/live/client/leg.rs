@@ -95,8 +95,7 @@ impl LegEnd {
 /// served it, or empty.
 pub(super) async fn run(line: &Line, url: &Url, headers: &HeaderMap, body: Bytes, sent: Time, pointer: &str) -> LegEnd {
     let posting = line.http.begin(url, headers, body);
-    let first_token = line.first_token_left(sent).map(|left| (left, ErrorClass::FirstTokenTimeout));
-    let (result, was_kept) = match bounded(first_token, posting).await {
+    let (result, was_kept) = match bounded(line.read_bound(sent, false), posting).await {
         Ok(answer) => answer,
         Err((limit, class)) => return LegEnd::default().fail(class, line.too_long(limit, class)),
     };
