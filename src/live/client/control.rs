@@ -15,7 +15,7 @@ use crate::live::api::{
 use crate::live::client::http::Reply;
 use crate::live::client::line::Line;
 use crate::live::client::words::{self, Words};
-use crate::protocol::{AdmitAnswer, AdmitAsk, AdmitKind, AdmitReason, CallError, ErrorClass, LoadReport, WorkerState};
+use crate::protocol::{AdmitAnswer, AdmitAsk, AdmitKind, AdmitReason, CallError, LoadReport, WorkerState};
 
 /// SGLang requires the field and never looks at it.
 const ANY_CAPACITY: u64 = 1 << 30;
@@ -81,9 +81,7 @@ async fn call(line: &Line, worker: WorkerId, path: &str, body: Option<Vec<u8>>) 
         None => line.http.get(&url).await,
     };
     result.map_err(|error| {
-        if words::class_of(&error.message, None) == ErrorClass::WorkerLost {
-            line.process_is_gone(worker);
-        }
+        line.failed_at(worker, &error.message);
         CallError { message: format!("{worker}: {}", error.message), ..error }
     })
 }

@@ -31,6 +31,8 @@ pub(super) struct Flight {
     /// Its session's id, for a routing key.
     pub session_id: String,
     pub route: Route,
+    /// Prefix keys of its prompt, where a policy reads them.
+    pub prompt: Vec<u64>,
     pub body: Body,
 }
 
@@ -108,8 +110,8 @@ impl Flight {
     ) -> LegEnd {
         let mut end = leg::run(line, url, headers, body, sent, &line.target.served_by.pointer).await;
         if let Some(Finish::Error { class: ErrorClass::WorkerLost, message }) = &mut end.finish {
+            line.failed_at(worker, message);
             *message = format!("{worker}: {message}");
-            line.process_is_gone(worker);
         }
         end
     }
@@ -129,7 +131,7 @@ impl Flight {
 
     /// The client as its own router: both legs at once; P's failure ends the request.
     async fn both_legs(&self, line: &Arc<Line>, header: RoutingHeader, sent: Time) -> Landing {
-        let (p, d) = match line.join(header) {
+        let (p, d) = match line.join(header, &self.prompt) {
             Ok(chosen) => chosen,
             Err(message) => return Landing::failed(ErrorClass::NoWorker, message),
         };
@@ -333,9 +335,7 @@ fn prefill_failure(line: &Line, p: WorkerId, end: &LegEnd) -> Option<Finish> {
     if class == ErrorClass::NoOutput && end.tally.is_decided() {
         return None;
     }
-    if class == ErrorClass::WorkerLost {
-        line.process_is_gone(p);
-    }
+    line.failed_at(p, message);
     let class = if class.is_timeout() || class == ErrorClass::ContextLimit { class } else { ErrorClass::PrefillFailed };
     Some(Finish::Error { class, message: words::short(&format!("prefill failed on {p}: {message}")) })
 }

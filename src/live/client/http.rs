@@ -22,6 +22,8 @@ use crate::protocol::{CallError, ErrorClass};
 
 /// Hosts that never go through a proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
+/// Words of a connection that nobody took.
+pub(super) const REFUSED: &str = "connection refused";
 /// Most bytes read of an answer that is no stream.
 const MOST_BODY: usize = 8 << 20;
 
@@ -226,7 +228,7 @@ impl Http {
         }
         if error.is_connect() || error.is_dns() {
             let message = match io_kind(error) {
-                Some(io::ErrorKind::ConnectionRefused) => format!("connection refused by {host}"),
+                Some(io::ErrorKind::ConnectionRefused) => format!("{REFUSED} by {host}"),
                 _ => format!("cannot connect to {host}: {cause}"),
             };
             return (ErrorClass::WorkerLost, message);

@@ -13,13 +13,13 @@ use reqwest::header::HeaderValue;
 use tokio::sync::mpsc;
 
 use crate::base::{Rng, Role, SessionIx, Time, WorkerId};
-use crate::cluster::PdRouter;
+use crate::cluster::{PdRouter, RouteAsk};
 use crate::live::client::http::{self, ClientError, Counts, Http};
 use crate::live::client::routes::Routes;
 use crate::live::clock::Clock;
 use crate::live::{Dialect, Heard, Target};
 use crate::protocol::{ErrorClass, Event, RoutingHeader};
-use crate::scenario::OpenAiApi;
+use crate::scenario::{Legs, OpenAiApi};
 
 /// See the module.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl Line {
     }
 
     /// Chooses the legs of a request the client joins itself.
-    pub fn join(&self, header: RoutingHeader) -> Result<(WorkerId, WorkerId), String> {
+    pub fn join(&self, header: RoutingHeader, prompt: &[u64]) -> Result<(WorkerId, WorkerId), String> {
         let mut joiner = locked(&self.joiner);
         let eligible = |joiner: &Joiner, role: Role, count: usize| -> Vec<Option<u32>> {
             let ids = (0..count).map(|index| WorkerId::new(role, index as u16));
@@ -157,8 +157,13 @@ impl Line {
         };
         let prefill = eligible(&joiner, Role::Prefill, self.target.addresses.prefill.len());
         let decode = eligible(&joiner, Role::Decode, self.target.addresses.decode.len());
-        let (p, d) = joiner.router.select(header, &prefill, &decode)?;
+        let (p, d) = joiner.router.select(RouteAsk { prompt, ..header.into() }, &prefill, &decode)?;
         Ok((WorkerId::new(Role::Prefill, p as u16), WorkerId::new(Role::Decode, d as u16)))
+    }
+
+    /// Joining legs takes the keys of their prompts.
+    pub fn reads_prompts(&self) -> bool {
+        self.target.legs == Legs::Direct && locked(&self.joiner).router.reads_prompts()
     }
 
     /// A number for two legs to meet by, below 2^63 as SGLang wants it.
@@ -198,9 +203,11 @@ impl Line {
         }
     }
 
-    /// Nobody listened at a worker's address: what answers there next is another process.
-    pub fn process_is_gone(&self, worker: WorkerId) {
-        locked(&self.incarnations).entry(worker).or_default().lost = true;
+    /// A call to a worker failed with these words. When nobody listened, what answers there next is another process.
+    pub fn failed_at(&self, worker: WorkerId, message: &str) {
+        if message.contains(http::REFUSED) {
+            locked(&self.incarnations).entry(worker).or_default().lost = true;
+        }
     }
 
     /// Keeps the token an answer wants sent back with the session's next turn.

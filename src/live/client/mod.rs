@@ -31,6 +31,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::base::{RequestIx, SessionIx, WorkerId};
+use crate::cluster::prefix_keys;
 use crate::live::clock::Clock;
 use crate::live::probe::RouteMap;
 use crate::live::{Heard, Target};
@@ -136,11 +137,14 @@ impl<'t> Client<'t> {
     }
 
     fn generate(&mut self, generate: &Generate) {
+        let tree = &self.trace.tree;
+        let prompt = if self.line.reads_prompts() { prefix_keys(tree.ids(generate.prompt)) } else { Vec::new() };
         let flight = Flight {
             request: generate.request,
             session: generate.session,
             session_id: self.session_id(generate.session),
             route: generate.route,
+            prompt,
             body: self.bodies.build(generate),
         };
         let (line, flights, request) = (Arc::clone(&self.line), Arc::clone(&self.flights), generate.request);

@@ -60,6 +60,7 @@ impl Supervisor {
             (Role::Colocated, plan.cluster.colocated),
         ];
         let ids = counts.into_iter().flat_map(|(role, count)| (0..count).map(move |index| WorkerId::new(role, index)));
+        let router = port("router".into(), 0)?;
         let mut addresses = Addresses::default();
         let mut workers = Vec::new();
         for (nth, id) in ids.enumerate() {
@@ -73,7 +74,7 @@ impl Supervisor {
             list.push(Endpoint { url: url(&node), bootstrap_port });
             workers.push((id, node));
         }
-        let router = routed(&addresses).map(|behind| Ok((port("router".into(), 0)?, behind))).transpose()?;
+        let router = routed(&addresses).map(|behind| (router, behind));
         addresses.router = router.as_ref().map(|(node, _)| url(node));
         let all = plan.faults.iter().map(|config| Fault::new(config, None, None));
         let faults = Faults::new(all.collect::<Result<_, _>>().map_err(ClusterError::Fault)?);

@@ -5,3 +5,4 @@ mod http;
 mod legs;
 mod stream;
 pub mod support;
+mod tls;
