@@ -27,15 +27,14 @@ fn embedded(trace: &str) -> LiveRun {
 
 fn until_recorded(run: &Playing, lines: usize) {
     let began = Instant::now();
-    let written = || fs::read_to_string(run.records_path()).unwrap_or_default().lines().count();
-    while written() < lines {
+    while run.ended() < lines {
         assert!(began.elapsed() < Duration::from_secs(60), "no {lines} records were written");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 fn signal(run: &Playing, name: &str) {
-    let sent = Command::new("kill").args([format!("-{name}"), run.child.id().to_string()]).status().unwrap();
+    let sent = Command::new("kill").args([format!("-{name}"), run.id().to_string()]).status().unwrap();
     assert!(sent.success(), "no {name} could be sent");
 }
 
@@ -98,10 +97,10 @@ fn a_second_signal_ends_a_drain_that_hangs() {
 
 #[test]
 fn a_run_that_is_killed_has_lost_only_what_had_not_ended() {
-    let mut run = embedded(&many(200)).start();
+    let run = embedded(&many(200)).start();
     until_recorded(&run, 5);
-    let before = fs::read_to_string(run.records_path()).unwrap().lines().count();
-    run.child.kill().unwrap();
+    let before = run.ended();
+    signal(&run, "KILL");
     let played = run.wait();
     let records = played.records();
     assert!(records.len() >= before && records.len() < 400);

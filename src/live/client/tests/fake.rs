@@ -271,7 +271,7 @@ async fn read_request(
     };
     let head = String::from_utf8_lossy(&held[..head_end]).into_owned();
     let mut headers = head.lines().filter_map(|line| line.split_once(": "));
-    let length = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let length = headers.rfind(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     let length: usize = length.map_or(0, |(_, value)| value.parse().expect("a length"));
     while held.len() < head_end + length {
         if stream.read_buf(held).await? == 0 {

@@ -187,9 +187,9 @@ impl Played {
 
 /// One row of a trace.
 pub fn row(session: &str, turn: u32, at_s: f64, input: u32, output: u32) -> String {
-    let blocks = input / 64;
-    let own = session.bytes().fold(7u64, |own, byte| (own * 31 + u64::from(byte)) % 1_000_000);
-    let ids: Vec<String> = (0..blocks).map(|block| format!("{}", own * 10_000 + u64::from(block))).collect();
+    // Distinct for distinct sessions, the same prefix for turns of one.
+    let of_session = session.bytes().fold(7_u64, |hash, byte| hash * 131 % 1_000_003 + u64::from(byte)) * 1000;
+    let ids: Vec<String> = (0..u64::from(input / 64)).map(|block| (of_session + block).to_string()).collect();
     format!(
         "{{\"session_id\":\"{session}\",\"turn_id\":{turn},\"timestamp\":{at_s},\"input_length\":{input},\
          \"output_length\":{output},\"hash_ids\":[{}]}}\n",
