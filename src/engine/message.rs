@@ -66,7 +66,7 @@ pub enum Input {
 pub enum Output {
     /// A request ended here.
     Done(Box<Done>),
-    /// Tokens left and more will follow; only from a worker that streams ([`Worker::stream_tokens`]).
+    /// Tokens left and more will follow; only from a worker that streams ([`crate::engine::Worker::stream_tokens`]).
     Tokens(Tokens),
     /// Decode: room is reserved; this many prompt tokens are wanted.
     Reserved {

@@ -33,7 +33,8 @@ pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
     let workers = join_all(target.addresses.workers().map(|(id, endpoint)| look.worker(id, endpoint, way)));
     let routes = async { if way == Way::Indexed { Some(look.routes().await) } else { None } };
     let serving = async { if way == Way::Router { look.serving().await } else { None } };
-    let (workers, router, routes, serving) = tokio::join!(workers, look.router(), routes, serving);
+    let router = async { if way == Way::Worker { None } else { look.router().await } };
+    let (workers, router, routes, serving) = tokio::join!(workers, router, routes, serving);
     Facts { workers, router, routes, serving }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::{Dur, RequestIx, SessionIx};
+use crate::base::{Dur, Names, RequestIx, SessionIx};
 use crate::cluster::FaultKind;
 use crate::engine::{Cx, Input, Output};
 use crate::node::worker::tokens::made_up_name;
@@ -63,7 +63,6 @@ impl WorkerNode {
 
     /// Ends the requests whose id begins with `prefix`; all without one.
     pub(super) fn abort_matching(&mut self, prefix: Option<&str>) {
-        use crate::base::Names as _;
         let prefix = prefix.unwrap_or("");
         let matches = |request: &RequestIx| self.names.request(*request).unwrap_or("").starts_with(prefix);
         let requests: Vec<RequestIx> = self.works.keys().copied().filter(matches).collect();

@@ -4,7 +4,7 @@
 //! whose leg is lost is remembered for [`PULL_TIMEOUT`], so that a pull that comes late hears why.
 //! Invariant: a room ends both its leg and its pull, once.
 
-use crate::base::{Dur, RequestIx, Time, WorkerId};
+use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
 use crate::cluster::FaultKind;
 use crate::engine::Input;
 use crate::node::worker::decode::{PULL_TIMEOUT, transfer_error};
@@ -103,7 +103,7 @@ impl WorkerNode {
 
     /// A decode worker's word on its ingress; false when there is no such worker.
     pub(super) fn hear_ingress(&mut self, decode: WorkerId, flows: u32) -> bool {
-        let known = decode.role == crate::base::Role::Decode && decode.index < self.config.cluster.decode;
+        let known = decode.role == Role::Decode && decode.index < self.config.cluster.decode;
         if known {
             self.links.tell_ingress(self.now, decode.index.into(), flows);
         }

@@ -268,7 +268,7 @@ fn clients_that_leave_cost_the_servers_no_descriptor() {
     let trace: String = (0..20).map(|nth| row(&format!("s{nth}"), 0, 0.0, 64, TOKENS)).collect();
     let run = cluster.run_over(&cluster.router.url, 0.0);
     run.scratch.write("trace.jsonl", &trace);
-    let played = run.set("replay.request_timeout_s", "1").play();
+    let played = run.set("replay.request_timeout_s", "0.75").play();
     sound(&played);
     assert_eq!(played.count("timeout"), 20, "{:#?}", played.records());
     wait_for("connections are closed", || {

@@ -2,8 +2,10 @@
 
 pub mod support;
 
+mod doctor;
 mod driver;
 mod faults;
+mod network;
 mod parity;
 mod smg;
 mod wire;

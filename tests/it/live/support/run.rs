@@ -1,6 +1,6 @@
 //! A live run of the binary against servers of a test, and its records.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -21,6 +21,8 @@ pub struct LiveRun {
     pub scratch: Scratch,
     args: Vec<String>,
     env: Vec<(String, String)>,
+    /// Command in front of the binary's, such as a namespace.
+    inside: Vec<String>,
 }
 
 /// What it left.
@@ -39,7 +41,7 @@ impl LiveRun {
         let scratch = Scratch::new();
         scratch.write("trace.jsonl", trace);
         let args = ["replay", "trace.jsonl", "--target", "live", "--name", "live"].map(str::to_owned);
-        LiveRun { scratch, args: args.to_vec(), env: Vec::new() }
+        LiveRun { scratch, args: args.to_vec(), env: Vec::new(), inside: Vec::new() }
     }
 
     /// Against one colocated server.
@@ -69,6 +71,12 @@ impl LiveRun {
         self
     }
 
+    /// Runs it by another program, which is given the binary and its arguments.
+    pub fn inside(mut self, before: &[&str]) -> LiveRun {
+        self.inside = before.iter().map(|arg| (*arg).to_owned()).collect();
+        self
+    }
+
     pub fn env(mut self, name: &str, value: &str) -> LiveRun {
         self.env.push((name.into(), value.into()));
         self
@@ -89,6 +97,12 @@ impl LiveRun {
     pub fn start(self) -> Playing {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let mut command = self.scratch.command(&args);
+        if let [program, before @ ..] = self.inside.as_slice() {
+            let mut outer = Command::new(program);
+            outer.args(before).arg(command.get_program()).args(command.get_args());
+            command = outer;
+            command.current_dir(self.scratch.path()).stdin(Stdio::null());
+        }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         let began = Instant::now();
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
