@@ -3,9 +3,9 @@
 pub mod support;
 
 mod doctor;
+mod driver;
 mod faults;
 mod network;
-mod smg;
-mod driver;
 mod parity;
+mod smg;
 mod wire;
