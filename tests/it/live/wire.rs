@@ -342,7 +342,7 @@ fn case_54_connections_are_kept() {
     const SLOTS: usize = 8;
     let trace: String = (0..300).map(|nth| row(&format!("s{nth}"), 0, 0.0, 30, 2)).collect();
     let fake = Fake::start("127.0.0.1:0", |asked: &Asked| {
-        let refused = asked.nth % 10 == 0;
+        let refused = asked.nth.is_multiple_of(10);
         Reply::Answer(if refused { refused_500() } else { Script::chat(2) })
     });
     let played = LiveRun::against(&fake, Api::Chat, &trace).set("replay.concurrency", "8").play();
