@@ -46,9 +46,9 @@ pub enum Dialect {
 pub struct Limits {
     /// To connect.
     pub connect: Duration,
-    /// From send to the first token.
+    /// From send to the first token. Where it is set, it alone governs up to there.
     pub first_token: Option<Duration>,
-    /// Between two reads of a stream, after its head.
+    /// Of silence: from the send, or the last byte of whatever kind, to the next.
     pub stall: Option<Duration>,
     /// Of a control call.
     pub control: Duration,

@@ -35,7 +35,7 @@ pub struct LiveConfig {
     pub served_by: ServedByConfig,
     /// Longest time to connect, seconds.
     pub connect_timeout_s: f64,
-    /// Longest time from send to the first token, seconds of the run; 0: no limit but `replay.request_timeout_s`.
+    /// Longest time from send to the first token, seconds of the run; 0: silence within `replay.stall_timeout_s`.
     pub first_token_timeout_s: f64,
     /// Longest time of a control call (open, close, admission, loads, health), seconds.
     pub control_timeout_s: f64,

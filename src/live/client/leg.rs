@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, Url};
 use serde_json::Value;
@@ -24,6 +25,9 @@ use crate::protocol::{ErrorClass, Finish};
 const MOST_EVENT: usize = 16 << 20;
 /// Longest wait for the end of a body whose answer is complete, so that its connection can be kept.
 const DRAIN: Duration = Duration::from_millis(500);
+
+/// Turns of the runtime in which the end of a body that has arrived becomes known.
+const SETTLE_TURNS: u32 = 3;
 
 /// How a leg ended.
 #[derive(Debug, Default)]
@@ -64,6 +68,20 @@ impl LegEnd {
         }
     }
 
+    /// Sees the end of the body if it is here already, as it is from most servers: the connection is free before the next
+    /// request looks for one. Waits for nothing.
+    pub async fn settle(&mut self) {
+        for _ in 0..SETTLE_TURNS {
+            let Some(rest) = &mut self.rest else { return };
+            match rest.chunk().now_or_never() {
+                Some(Ok(Some(_))) => {}
+                Some(Ok(None) | Err(_)) => self.rest = None,
+                None => {}
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Reads what is left of the body, for a moment, so that its connection is kept.
     pub async fn drain(&mut self) {
         let Some(mut rest) = self.rest.take() else { return };
@@ -77,8 +95,7 @@ impl LegEnd {
 /// served it, or empty.
 pub(super) async fn run(line: &Line, url: &Url, headers: &HeaderMap, body: Bytes, sent: Time, pointer: &str) -> LegEnd {
     let posting = line.http.begin(url, headers, body);
-    let first_token = line.first_token_left(sent).map(|left| (left, ErrorClass::FirstTokenTimeout));
-    let (result, was_kept) = match bounded(first_token, posting).await {
+    let (result, was_kept) = match bounded(line.read_bound(sent, false), posting).await {
         Ok(answer) => answer,
         Err((limit, class)) => return LegEnd::default().fail(class, line.too_long(limit, class)),
     };

@@ -123,12 +123,12 @@ impl Line {
     }
 
     /// Wall time left for the first token of a request sent then.
-    pub fn first_token_left(&self, sent: Time) -> Option<Duration> {
+    fn first_token_left(&self, sent: Time) -> Option<Duration> {
         let limit = self.target.limits.first_token?;
         Some(limit.saturating_sub(self.clock.wall(self.clock.now().since(sent))))
     }
 
-    /// Longest next read of a stream. Up to the first token its own limit governs where there is one.
+    /// Longest wait for the next bytes. Up to the first token its own limit governs where there is one.
     pub fn read_bound(&self, sent: Time, has_token: bool) -> Option<(Duration, ErrorClass)> {
         let first = if has_token { None } else { self.first_token_left(sent) };
         let first = first.map(|left| (left, ErrorClass::FirstTokenTimeout));

@@ -152,6 +152,7 @@ impl<'t> Client<'t> {
         let mut books = locked(&self.flights);
         let task = tokio::spawn(async move {
             let (answer, mut end) = flight.fly(&line).await;
+            end.settle().await;
             line.tell(Event::Finished(Box::new(answer))).await;
             locked(&flights).remove(&request);
             end.drain().await;

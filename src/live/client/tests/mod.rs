@@ -1,5 +1,6 @@
 //! The client against scripted servers: streams, broken HTTP, both legs, control calls.
 
+mod embedded;
 pub mod fake;
 mod http;
 mod legs;

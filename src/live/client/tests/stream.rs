@@ -249,6 +249,9 @@ fn the_first_token_has_its_own_limit() {
     // Nor does it matter whether the head has come.
     let headless = answer_to(CHAT, limit(100), Script::nothing().end(End::Mute));
     assert_eq!(failure(&block_on(headless)).0, ErrorClass::FirstTokenTimeout);
+    let stall = |target: &mut crate::live::Target| target.limits.stall = Some(Duration::from_millis(60));
+    let silent = answer_to(CHAT, stall, Script::nothing().end(End::Mute));
+    assert_eq!(failure(&block_on(silent)), (ErrorClass::Stalled, "no data for 60ms"), "a server that never answers");
 }
 
 /// A whole answer of five tokens, with how many bytes of it hold all the verdict.
