@@ -8,4 +8,5 @@ mod faults;
 mod network;
 mod parity;
 mod smg;
+mod soak;
 mod wire;

@@ -287,6 +287,22 @@ fn a_stream_closed_properly_but_too_early_is_no_success() {
 }
 
 #[test]
+fn completions_are_asked_with_a_token_array_of_the_traces_length() {
+    let text = |text: &str, finish: &str| {
+        format!("data: {{\"choices\":[{{\"index\":0,\"text\":\"{text}\",\"finish_reason\":{finish}}}]}}\n\n")
+    };
+    let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":2,\"total_tokens\":102}}\n\ndata: [DONE]\n\n";
+    let fake = Fake::always(Script::events(&[(5, &text("a", "null")), (10, &text("b", "\"length\"")), (15, usage)]));
+    let played = LiveRun::against(&fake, Api::Completions, &row("s", 0, 0.0, 100, 2)).play();
+    ok(&played, 2);
+    let body = fake.asked()[0].json();
+    assert_eq!(body["prompt"].as_array().map(Vec::len), Some(100), "{body}");
+    assert_eq!((body["max_tokens"].as_u64(), body["stream"].as_bool()), (Some(2), Some(true)), "{body}");
+    assert_eq!((body["model"].as_str(), body["ignore_eos"].as_bool()), (Some("emu"), Some(true)), "{body}");
+    assert_eq!(fake.asked()[0].path, "/v1/completions");
+}
+
+#[test]
 fn case_51_proxy_settings_of_the_environment_are_ignored_for_loopback() {
     let proxy = "http://127.0.0.1:9";
     let settings: [&[(&str, &str)]; 5] = [
@@ -326,7 +342,7 @@ fn case_54_connections_are_kept() {
     const SLOTS: usize = 8;
     let trace: String = (0..300).map(|nth| row(&format!("s{nth}"), 0, 0.0, 30, 2)).collect();
     let fake = Fake::start("127.0.0.1:0", |asked: &Asked| {
-        let refused = asked.nth % 10 == 0;
+        let refused = asked.nth.is_multiple_of(10);
         Reply::Answer(if refused { refused_500() } else { Script::chat(2) })
     });
     let played = LiveRun::against(&fake, Api::Chat, &trace).set("replay.concurrency", "8").play();

@@ -30,8 +30,6 @@ pub struct Asked {
     /// Names in lower case.
     pub headers: BTreeMap<String, String>,
     pub body: Vec<u8>,
-    /// When its head was complete.
-    pub at: Instant,
 }
 
 /// What a generate request gets.
@@ -176,7 +174,6 @@ fn read_request(reader: &mut impl BufRead, connection: u32, on_connection: u32) 
         }
         head.push(line.trim_end().to_owned());
     }
-    let at = Instant::now();
     let mut words = head[0].split(' ').map(str::to_owned);
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let header = |line: &String| {
@@ -185,7 +182,7 @@ fn read_request(reader: &mut impl BufRead, connection: u32, on_connection: u32) 
     };
     let headers: BTreeMap<String, String> = head[1..].iter().map(header).collect();
     let body = read_body(reader, &headers)?;
-    Ok(Some(Asked { connection, on_connection, nth: 0, method, path, headers, body, at }))
+    Ok(Some(Asked { connection, on_connection, nth: 0, method, path, headers, body }))
 }
 
 fn read_body(reader: &mut impl BufRead, headers: &BTreeMap<String, String>) -> io::Result<Vec<u8>> {

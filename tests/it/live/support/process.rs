@@ -86,13 +86,6 @@ impl Server {
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count()
     }
-
-    /// Memory in use, KiB.
-    pub fn rss_kib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    }
 }
 
 impl Drop for Server {
@@ -140,7 +133,6 @@ fn keep(mut from: impl Read + Send + 'static) -> Arc<Mutex<String>> {
 pub struct Smg {
     child: Child,
     pub url: String,
-    pub log: Arc<Mutex<String>>,
 }
 
 impl Smg {
@@ -172,9 +164,9 @@ impl Smg {
         command.args(["--worker-startup-check-interval", "1", "--prefill-policy", "round_robin"]).args(more);
         command.env("NO_PROXY", "127.0.0.1").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let log = keep(child.stdout.take().unwrap());
+        keep(child.stdout.take().unwrap());
         keep(child.stderr.take().unwrap());
-        let smg = Smg { child, url: format!("http://127.0.0.1:{port}"), log };
+        let smg = Smg { child, url: format!("http://127.0.0.1:{port}") };
         let workers = (prefill.len() + decode.len()) as u64;
         let ready = || {
             let reply = get(&smg.url, "/readiness")?;

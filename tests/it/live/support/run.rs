@@ -129,6 +129,13 @@ impl Playing {
         self.child.as_ref().unwrap().id()
     }
 
+    /// Memory in use, KiB; `None` once it has ended.
+    pub fn rss_kib(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.trim().trim_end_matches(" kB").parse().ok()
+    }
+
     /// Requests that have ended so far.
     pub fn ended(&self) -> usize {
         let records = self.scratch.as_ref().unwrap().join(FOLDER).join("requests.jsonl");
