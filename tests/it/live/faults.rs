@@ -4,11 +4,14 @@
 //!
 //! A phase is waited for by what the workers themselves report, not by the clock.
 
+use std::io::Write;
+use std::net::TcpStream;
+
 use serde_json::Value;
 
 use super::support::process::{Server, get, wait_for};
 use super::support::proxy::{Net, Proxy};
-use super::support::run::{LiveRun, Played, Playing, row};
+use super::support::run::{Api, LiveRun, Played, Playing, row};
 
 /// Makes each phase of a request last about a third of a second: prefill, transfer, decode.
 const SLOW: &[&str] = &[
@@ -275,4 +278,30 @@ fn clients_that_leave_cost_the_servers_no_descriptor() {
         let now = servers.map(Server::descriptors);
         now.iter().zip(&before).all(|(now, before)| *now <= before + 2).then_some(())
     });
+}
+
+/// One that asks for a long answer and never reads it.
+#[test]
+fn a_reader_that_does_not_read_delays_only_itself() {
+    let worker = Server::worker("W0", &["--set", "cluster.colocated=1", "--emulation-speed", "50"]);
+    let body = "{\"input_ids\":[1],\"sampling_params\":{\"max_new_tokens\":3000,\"ignore_eos\":true},\"stream\":true}";
+    let slow: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", worker.port())).unwrap();
+            let head = format!(
+                "POST /generate HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: {}",
+                body.len()
+            );
+            stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    wait_for("they are served", || (load(&worker)?["num_running_reqs"].as_u64()? == 4).then_some(()));
+    let trace: String = (0..10).map(|nth| row(&format!("s{nth}"), 0, 0.0, 64, TOKENS)).collect();
+    let played = LiveRun::of(&trace).on(&worker.url, Api::Generate).set("live.emulation_speed", "50").play();
+    sound(&played);
+    assert_eq!(played.count("ok"), 10, "{:#?}", played.records());
+    let before = worker.descriptors();
+    drop(slow);
+    wait_for("their connections are closed", || (worker.descriptors() + 4 <= before).then_some(()));
 }
