@@ -2,7 +2,8 @@
 # The live client against a thin server: throughput and CPU in a closed loop (beside wrk), lag and error in an open one,
 # large bodies, many sessions. The server has one core, the client the other.
 # usage: scripts/bench_live.sh [closed|open|bodies|sessions]…     without one: all
-# environment: RUNS (3), SERVER_CORE (0), CLIENT_CORE (1), PORT (9931), PDREPLAY (target/release/pdreplay)
+# environment: RUNS (3), SERVER_CORE (0), CLIENT_CORE (1), PORT (9931), PDREPLAY (target/release/pdreplay),
+#              LIVE_SERVER (built when missing)
 # needs: python3; wrk for the comparison (left out with a word when it is missing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,8 +13,8 @@ server_core=${SERVER_CORE:-0}
 client_core=${CLIENT_CORE:-1}
 pdreplay=${PDREPLAY:-target/release/pdreplay}
 [ -n "${PDREPLAY:-}" ] || cargo build --release --quiet
-server=$(cargo bench --no-run --bench live_server --message-format=json 2>/dev/null |
-    sed -n 's/.*"executable":"\([^"]*live_server[^"]*\)".*/\1/p' | tail -1)
+server=${LIVE_SERVER:-$(cargo bench --no-run --bench live_server --message-format=json 2>/dev/null |
+    sed -n 's/.*"executable":"\([^"]*live_server[^"]*\)".*/\1/p' | tail -1)}
 out=$(mktemp -d)
 server_pid=
 cleanup() {
