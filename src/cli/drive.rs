@@ -64,7 +64,11 @@ pub fn drive(job: &Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut St
     let began = wall_now();
     let mut info = provenance::run_info(job.scenario, job.trace, job.preflight);
     let facts = ready.as_ref().map(|ready| &ready.facts);
-    info.driver = facts.map_or(info.driver, live::driver_label);
+    if let Some(facts) = facts {
+        info.driver = live::driver_label(facts);
+        // The budget is of wall time, the lag of the run's.
+        info.budgets.max_schedule_lag_p99_ms *= facts.emulation_speed;
+    }
     let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info, facts);
     write_manifest(folder, &manifest)?;
     let outcome = caught(|| run_and_write(job, ready, folder, &mut info, watch));

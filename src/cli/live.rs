@@ -93,20 +93,27 @@ pub struct Ready {
 
 impl Ready {
     /// Makes the target of a scenario ready: starts the embedded cluster, or looks at the servers.
-    pub fn make(scenario: &Scenario, trace: &Trace, setup: &Setup) -> Result<Ready, Failure> {
+    /// `peak_live`: sessions live at once as planned.
+    pub fn make(scenario: &Scenario, trace: &Trace, setup: &Setup, peak_live: u32) -> Result<Ready, Failure> {
         let found = live::read_secrets(&scenario.live)?;
         let start = || Embedded::start(scenario, setup, trace.meta.block_size);
         let cluster = scenario.live.is_embedded().then(start).transpose().map_err(Failure::broke)?;
         let addresses = cluster.as_ref().map(Embedded::addresses);
         let Resolved { target, facts } =
             live::resolve(scenario, addresses, found.secrets, trace.sessions.len()).map_err(Failure::input)?;
+        let is_bounded = scenario.replay.concurrency > 0 || scenario.replay.max_sessions > 0;
+        let at_once = (!is_bounded).then(|| peak_live.saturating_mul(2));
+        let descriptors = live::descriptors(&target, scenario.live.target, at_once)?;
+        let mut hints = found.hints;
+        hints.extend(descriptors.warning());
         let options = DriveOptions {
             speed: scenario.live.emulation_speed,
             drain: Duration::from_secs_f64(scenario.live.drain_s),
             health_poll: health_poll(scenario),
-            descriptors: live::descriptors(&target, scenario.live.target)?,
+            descriptors,
+            clock: cluster.as_ref().and_then(Embedded::clock),
         };
-        Ok(Ready { target, options, facts, hints: found.hints, cluster })
+        Ok(Ready { target, options, facts, hints, cluster })
     }
 
     /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.

@@ -82,8 +82,8 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         return Err(preflight::refusal(&preflight));
     }
     let is_live = args.target == TargetArg::Live;
-    let ready =
-        (is_live && args.replicas == 1).then(|| Ready::make(&inputs.scenario, &inputs.trace, &setup)).transpose()?;
+    let make = || Ready::make(&inputs.scenario, &inputs.trace, &setup, preflight.peak_live_sessions);
+    let ready = (is_live && args.replicas == 1).then(make).transpose()?;
     let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
     let folder = claim(args, &inputs)?;
     let percentiles = args.output.percentiles(terminal);

@@ -185,7 +185,9 @@ fn run_one(job: &Job, number: u32, folder: &RunFolder) -> Result<Finished, Failu
     scenario.seed = seed_of(scenario.seed, number);
     let setup = Setup::new(&scenario, job.trace, &run_id(&scenario, job.trace))?;
     let own = Job { scenario: &scenario, setup: &setup, display: None, ..*job };
-    let ready = (job.target == TargetArg::Live).then(|| Ready::make(&scenario, job.trace, &setup)).transpose()?;
+    let ready = (job.target == TargetArg::Live)
+        .then(|| Ready::make(&scenario, job.trace, &setup, job.preflight.peak_live_sessions))
+        .transpose()?;
     let finished = drive(&own, ready, &folder, &mut Stopwatch::start())?;
     if let Some(terminal) = job.display {
         let ended = format!("{} of seed {}: {} ok", folder.name(), scenario.seed, finished.summary.completed);

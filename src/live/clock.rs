@@ -38,6 +38,11 @@ impl Clock {
         Clock { start: Instant::now() + wait, speed }
     }
 
+    /// The same clock, started so much of its own time later.
+    pub fn later(self, by: Dur) -> Clock {
+        Clock { start: self.start + self.wall(by), ..self }
+    }
+
     /// Wall time until it starts; zero when it has.
     #[expect(clippy::disallowed_methods, reason = "the live driver's one look at the clock")]
     pub fn until_start(&self) -> Duration {

@@ -1,8 +1,12 @@
 //! [`Embedded`]: the emulated cluster of a scenario, started for one run, and what it says of its faults.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::cluster::Notice;
+use crate::base::Dur;
+use crate::cluster::{FaultConfig, Notice};
+use crate::live::clock::Clock;
 use crate::live::cluster::{ClusterError, ClusterPlan, EmbeddedCluster, Notify};
 use crate::live::{Addresses, Heard};
 use crate::record::LedgerKind;
@@ -11,10 +15,14 @@ use crate::scenario::{Scenario, Setup, fault_label};
 /// Word of faults, for the ledger of the run.
 pub type Notices = UnboundedReceiver<Heard>;
 
+/// Wall time between the start of a cluster with timed faults and that of the run, whose clock the faults go by.
+const LEAD: Duration = Duration::from_millis(400);
+
 /// See the module. Dropping it ends every node.
 #[derive(Debug)]
 pub struct Embedded {
     cluster: EmbeddedCluster,
+    lead: Dur,
     notices: Option<Notices>,
 }
 
@@ -29,19 +37,26 @@ impl Embedded {
                     told.send(Heard::Notice { kind: LedgerKind::Fault, worker, detail: fault_label(kind).to_owned() });
             }
         };
+        let timed = scenario.fault.iter().any(is_timed);
+        let lead = if timed { LEAD.mul_f64(scenario.live.emulation_speed) } else { Duration::ZERO };
         let cluster = EmbeddedCluster::start(ClusterPlan {
-            faults: scenario.fault.clone(),
+            faults: scenario.fault.iter().map(|fault| later(fault, lead)).collect(),
             seed: scenario.seed,
             speed: scenario.live.emulation_speed,
             notify: Some(Notify::new(tell)),
             ..ClusterPlan::new(setup.cluster.clone(), setup.engine.clone(), block_size)
         })?;
-        Ok(Embedded { cluster, notices: Some(notices) })
+        Ok(Embedded { cluster, lead: Dur(lead.as_nanos() as u64), notices: Some(notices) })
     }
 
     /// Where everything is.
     pub fn addresses(&self) -> &Addresses {
         self.cluster.addresses()
+    }
+
+    /// The clock of the run, by which the faults go: ahead of now unless looking at the cluster took long.
+    pub fn clock(&self) -> Option<Clock> {
+        (self.lead > Dur::ZERO).then(|| self.cluster.clock().later(self.lead))
     }
 
     /// Word of faults; once.
@@ -53,4 +68,14 @@ impl Embedded {
     pub fn stop(self) -> Result<(), ClusterError> {
         self.cluster.stop()
     }
+}
+
+fn is_timed(fault: &FaultConfig) -> bool {
+    fault.after_requests.is_none()
+}
+
+/// The fault by the clock of a cluster that starts `lead` before the run.
+fn later(fault: &FaultConfig, lead: Duration) -> FaultConfig {
+    let at_s = is_timed(fault).then(|| fault.at_s.unwrap_or(0.0) + lead.as_secs_f64());
+    FaultConfig { at_s: at_s.or(fault.at_s), ..fault.clone() }
 }

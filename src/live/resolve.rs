@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 
 use crate::base::WorkerId;
 use crate::live::client::{ClientError, Http};
-use crate::live::driver::{Descriptors, Shortage};
+use crate::live::driver::{Connections, Descriptors, Shortage};
 use crate::live::probe::{self, Engine, Facts, Health, RouteMap, WorkerFacts};
 use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
@@ -125,9 +125,11 @@ async fn routes(target: &Target, http: &Http) -> Result<RouteMap, ResolveError> 
     Err(ResolveError::Routes { url: url(), why: format!("no index reaches {}", missing.join(", ")) })
 }
 
-/// Open files of a run against this target, checked against the limit.
-pub fn descriptors(target: &Target, kind: TargetKind) -> Result<Descriptors, Shortage> {
-    let wire = target.pool as u64;
+/// Open files of a run against this target, checked against the limit. `at_once`: requests on the wire as planned; `None`
+/// where the scenario itself asks for as many as its limits allow.
+pub fn descriptors(target: &Target, kind: TargetKind, at_once: Option<u32>) -> Result<Descriptors, Shortage> {
+    let most = target.pool as u64;
+    let expected = at_once.map_or(most, |planned| most.min(u64::from(planned)));
     let per_request = match (kind, target.addresses.router.is_some() || target.legs == Legs::Direct) {
         // Both ends of client to router, router to P and to D, D to P are this program's.
         (TargetKind::Embedded, true) => 8,
@@ -136,7 +138,7 @@ pub fn descriptors(target: &Target, kind: TargetKind) -> Result<Descriptors, Sho
         (TargetKind::Sglang | TargetKind::Openai, _) => 1,
     };
     let workers = target.addresses.workers().count() as u64;
-    Descriptors::check(wire * per_request, workers * 8)
+    Descriptors::check(Connections { most: most * per_request, expected: expected * per_request }, workers * 8)
 }
 
 /// The target as the scenario describes it, before anybody looked.

@@ -18,6 +18,15 @@ pub struct Descriptors {
     pub limit: u64,
 }
 
+/// Connections of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    /// At once at most: what the scenario's limits allow, or all sessions.
+    pub most: u64,
+    /// At once as planned; as many as `most` where the scenario asks for that many.
+    pub expected: u64,
+}
+
 /// The limit is too low and may not be raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
@@ -34,20 +43,32 @@ pub struct Shortage {
 }
 
 impl Descriptors {
-    /// For so many connections and other files at once. Raises the soft limit as far as the hard one when that is enough.
-    pub fn check(connections: u64, others: u64) -> Result<Descriptors, Shortage> {
-        let needed = connections + others + OTHERS;
+    /// For so many connections and other files at once. Raises the soft limit as far as the hard one where the worst case
+    /// needs it; refuses what the plan itself does not fit into.
+    pub fn check(connections: Connections, others: u64) -> Result<Descriptors, Shortage> {
+        let needed = connections.most + others + OTHERS;
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         let soft = current.unwrap_or(u64::MAX);
         if soft >= needed {
             return Ok(Descriptors { needed, limit: soft });
         }
         let raised = Rlimit { current: maximum.or(Some(needed)), maximum };
-        let hard = raised.current.unwrap_or(u64::MAX);
-        if hard >= needed && setrlimit(Resource::Nofile, raised).is_ok() {
-            return Ok(Descriptors { needed, limit: hard });
+        let limit = if setrlimit(Resource::Nofile, raised).is_ok() { raised.current.unwrap_or(u64::MAX) } else { soft };
+        let planned = connections.expected + others + OTHERS;
+        if limit >= planned {
+            return Ok(Descriptors { needed, limit });
         }
-        Err(Shortage { needed, connections, limit: soft })
+        Err(Shortage { needed: planned, connections: connections.expected, limit })
+    }
+
+    /// The worst case does not fit: what to know before the run.
+    pub fn warning(&self) -> Option<String> {
+        (self.needed > self.limit).then(|| {
+            format!(
+                "{} files may be open; a target that falls behind would need up to {}: bound them by replay.concurrency",
+                self.limit, self.needed
+            )
+        })
     }
 }
 
@@ -57,10 +78,13 @@ mod tests {
 
     #[test]
     fn a_small_run_fits_and_an_impossible_one_is_refused_with_a_way_out() {
-        let found = Descriptors::check(1, 0).unwrap();
+        let found = Descriptors::check(Connections { most: 1, expected: 1 }, 0).unwrap();
         assert!(found.limit >= found.needed && found.needed == 1 + OTHERS);
+        assert_eq!(found.warning(), None);
         if getrlimit(Resource::Nofile).maximum.is_some() {
-            let shortage = Descriptors::check(1 << 40, 0).unwrap_err();
+            let tight = Descriptors::check(Connections { most: 1 << 40, expected: 1 }, 0).unwrap();
+            assert!(tight.warning().unwrap().contains("up to 1099511627"), "{tight:?}");
+            let shortage = Descriptors::check(Connections { most: 1 << 40, expected: 1 << 40 }, 0).unwrap_err();
             let text = shortage.to_string();
             assert!(text.contains("ulimit -n 1099511627") && text.contains("replay.concurrency"), "{text}");
         }

@@ -37,7 +37,7 @@ use crate::replay::{Observer, Replayer, RunEnd};
 use crate::scenario::Setup;
 use crate::trace::{Trace, ideal_hits};
 
-pub use descriptors::{Descriptors, Shortage};
+pub use descriptors::{Connections, Descriptors, Shortage};
 
 /// Messages to the caller that may wait: only a disk that stands still for long delays sends, and the schedule lag
 /// shows it.
@@ -49,7 +49,7 @@ const HEARD: usize = 4096;
 const PREPARE: Duration = Duration::from_millis(20);
 
 /// What a driver is told beside machines and target.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct DriveOptions {
     /// The clock of the run goes so many times faster than the wall's; 1 with real targets.
     pub speed: f64,
@@ -59,6 +59,8 @@ pub struct DriveOptions {
     pub health_poll: Option<Duration>,
     /// Descriptors as found before the run.
     pub descriptors: Descriptors,
+    /// The clock of the run, still to start; without it, or when it has started already, one that starts now.
+    pub clock: Option<Clock>,
 }
 
 /// Why a live run could not go to its end.
@@ -88,7 +90,8 @@ pub fn drive(
     observer: &mut dyn Observer,
 ) -> Result<RunEnd, LiveError> {
     let ideal_hits = ideal_hits(trace);
-    let clock = Clock::start_in(PREPARE, options.speed);
+    let ahead = options.clock.filter(|clock| !clock.until_start().is_zero());
+    let clock = ahead.unwrap_or_else(|| Clock::start_in(PREPARE, options.speed));
     let (told, tells) = sync_channel(TOLD);
     let (halt, halted) = oneshot::channel();
     thread::scope(|scope| {

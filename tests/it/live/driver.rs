@@ -117,6 +117,9 @@ fn a_worker_that_dies_is_recorded_and_its_session_goes_on_elsewhere() {
     assert_eq!(sum_of_outcomes(&played.summary()), 120);
     let events = played.scratch.read(&format!("{FOLDER}/events.jsonl"));
     assert!(events.contains("\"kind\":\"fault\"") && events.contains("\"kind\":\"worker-down\""), "{events}");
+    let lines: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let struck = lines.iter().find(|line| line["kind"] == "fault").unwrap()["at_ns"].as_u64().unwrap();
+    assert!(struck >= 2_490_000_000, "a fault goes by the clock of the run, not of the cluster before it: {struck} ns");
     let last = played.records().into_iter().max_by_key(|record| record["ended_ns"].as_u64()).unwrap();
     assert_eq!((&last["outcome"], &last["decode_worker_actual"]), (&json!("ok"), &json!("D1")), "{last:#}");
     let harness = &played.manifest()["facts"]["harness"];

@@ -70,15 +70,20 @@ impl Both {
         self
     }
 
-    /// Means of a latency: the live one is no smaller but for rounding, and larger by at most so much.
+    /// Quantiles of a latency: the live ones are no smaller but for rounding, and larger by at most so much: the median
+    /// by `at_most_ms`, the ninth decile by twice that.
     #[track_caller]
     fn takes_alike(&self, field: &str, at_most_ms: f64) -> &Both {
-        let mean = |records: &[Value]| {
-            records.iter().map(|record| record[field].as_f64().unwrap()).sum::<f64>() / records.len() as f64
+        let quantile = |records: &[Value], share: f64| {
+            let mut values: Vec<f64> = records.iter().map(|record| record[field].as_f64().unwrap()).collect();
+            values.sort_by(f64::total_cmp);
+            values[(share * values.len() as f64) as usize]
         };
-        let (sim, live) = (mean(&self.sim), mean(&self.live));
-        assert!(live > 0.95 * sim - 1.0, "{field}: live {live} ms is below virtual {sim} ms");
-        assert!(live < sim + at_most_ms, "{field}: live {live} ms is far above virtual {sim} ms");
+        for (share, more) in [(0.5, at_most_ms), (0.9, 2.0 * at_most_ms)] {
+            let (sim, live) = (quantile(&self.sim, share), quantile(&self.live, share));
+            assert!(live > 0.95 * sim - 1.0, "{field} at {share}: live {live} ms is below virtual {sim} ms");
+            assert!(live < sim + more, "{field} at {share}: live {live} ms is far above virtual {sim} ms");
+        }
         self
     }
 }
