@@ -77,10 +77,16 @@ impl Server {
 
     /// Starts it again with the same arguments on the same port, after a kill.
     pub fn restart(&mut self) {
+        self.restart_as(&[]);
+    }
+
+    /// The same with further arguments; of two that set the same key the later holds.
+    pub fn restart_as(&mut self, more: &[&str]) {
         let port = self.port().to_string();
         let at = self.args.iter().position(|arg| arg == "--port").unwrap();
         let mut args = self.args.clone();
         args[at + 1] = port;
+        args.extend(more.iter().map(|arg| (*arg).to_owned()));
         let (child, url, log) = start(&args);
         (self.child, self.url, self.log) = (child, url, log);
     }
