@@ -124,6 +124,11 @@ impl Playing {
         Played { scratch: self.scratch.take().unwrap(), ran, took: self.began.elapsed() }
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.as_mut().unwrap().try_wait().unwrap().is_some()
+    }
+
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.as_ref().unwrap().id()
