@@ -18,7 +18,7 @@ pub(super) fn one_token(case: &Case) -> Option<Check> {
         let over = format!("router, index {index}");
         match probed {
             Probed::Served(_) | Probed::Nameless => Some((over, Ok(()))),
-            Probed::Failed(why) => Some((over, Err(why.clone()))),
+            Probed::Failed(why) | Probed::Unanswered(why) => Some((over, Err(why.clone()))),
             Probed::NoWorker => None,
         }
     });
