@@ -45,8 +45,8 @@ pub struct RouterArgs {
     #[arg(long, value_name = "POLICY", default_value = "round_robin", help_heading = "Routing", value_parser = PossibleValuesParser::new(RouterPolicy::CHOICES.map(RouterPolicy::as_str)))]
     prefill_policy: String,
     /// Policy that chooses D, or the colocated worker. `consistent_hashing` follows x-smg-target-worker and
-    /// x-smg-routing-key, `manual` the latter.
-    #[arg(long, value_name = "POLICY", default_value = "round_robin", help_heading = "Routing", value_parser = PossibleValuesParser::new(RouterPolicy::CHOICES.map(RouterPolicy::as_str)))]
+    /// x-smg-routing-key, `manual` the latter; both take turns among requests without one.
+    #[arg(long, value_name = "POLICY", default_value = "consistent_hashing", help_heading = "Routing", value_parser = PossibleValuesParser::new(RouterPolicy::CHOICES.map(RouterPolicy::as_str)))]
     decode_policy: String,
     /// Whether the index in x-smg-target-worker counts all workers, or only those that are healthy now, as smg does: then
     /// an index names another worker once one before it has died.

@@ -10,7 +10,7 @@ use tokio::runtime::Builder;
 use crate::base::WorkerId;
 use crate::live::client::{ClientError, Http};
 use crate::live::driver::{Connections, Descriptors, Shortage};
-use crate::live::probe::{self, Engine, Facts, Health, RouteMap, WorkerFacts};
+use crate::live::probe::{self, Engine, Facts, Health, RouteFault, RouteMap, WorkerFacts};
 use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
 use crate::scenario::{
@@ -63,12 +63,14 @@ pub enum ResolveError {
         kind: String,
     },
     /// The router does not take requests where the header says.
-    #[error("the router at {url} cannot be told which decode worker to use: {why}; see `pdreplay doctor`")]
+    #[error("the router at {url} cannot be told which decode worker to use: {why}; {remedy}")]
     Routes {
         /// Its address.
         url: String,
         /// What the probes found.
         why: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The clock would not fit the workers.
     #[error("{url} {is}, but live.emulation_speed is {speed}; set it to {wanted} (--emulation-speed {wanted})")]
@@ -114,15 +116,11 @@ pub fn resolve(
     Ok(Resolved { target, facts })
 }
 
-/// The map of target-header values; a D without one is a D that no request of the run would reach.
+/// The map of target-header values, tried until it is sure that the router goes by it.
 async fn routes(target: &Target, http: &Http) -> Result<RouteMap, ResolveError> {
+    let verdict = probe::routes(target, http).await.verdict(target);
     let url = || target.addresses.router.clone().unwrap_or_default();
-    let map = probe::route_map(target, http).await.map_err(|why| ResolveError::Routes { url: url(), why })?;
-    if map.is_complete() {
-        return Ok(map);
-    }
-    let missing: Vec<String> = map.missing().map(|worker| worker.to_string()).collect();
-    Err(ResolveError::Routes { url: url(), why: format!("no index reaches {}", missing.join(", ")) })
+    verdict.map_err(|RouteFault { why, remedy }| ResolveError::Routes { url: url(), why, remedy })
 }
 
 /// Open files of a run against this target, checked against the limit. `at_once`: requests on the wire as planned; `None`

@@ -9,11 +9,11 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::checks::{Facts, Routes};
+use super::checks::Facts;
 use super::facts::{RouterFacts, WorkerFacts};
 use super::question::{Answers, Question, probe_id};
 use super::reply::{Looked, Reply};
-use super::route_map::{Probed, RouteMap, next_probe};
+use super::route_map::{NO_SUCH_INDEX, Probed, RouteMap, Routes, next_probe};
 use crate::base::{Dur, Role, Time, WorkerId};
 use crate::live::client::{self, Http};
 use crate::live::clock::Clock;
@@ -55,19 +55,28 @@ pub fn has_indices(target: &Target, needs: &Needs) -> bool {
     Way::of(target, needs) == Way::Indexed
 }
 
-/// The map of target-header values, by one probe an index; for a run whose map is not known or proved wrong.
+/// Probes of the target header, before a run: its verdict says whether to go by them.
+pub async fn routes(target: &Target, http: &Http) -> Routes {
+    Look::new(target, http).routes().await
+}
+
+/// The map of target-header values, by one probe an index; for a run whose map proved wrong.
 ///
 /// # Errors
-/// When no probe was answered by a worker: then nothing is known, which is no map.
+/// When no probe was answered by a worker, or the router does not read the header: then nothing is known, which is no
+/// map.
 pub async fn route_map(target: &Target, http: &Http) -> Result<RouteMap, String> {
-    let mut probes = Vec::new();
-    Look::new(target, http).probe_all(&Clock::start(1.0), &mut probes).await;
-    let map = RouteMap::from_probes(&target.addresses, &probes);
+    let routes = Look::new(target, http).first_routes(&Clock::start(1.0)).await;
+    if let Some(why) = routes.ignored(target) {
+        return Err(why);
+    }
+    let map = routes.map(target);
     if map.index.iter().any(Option::is_some) {
         return Ok(map);
     }
-    let why = probes.into_iter().find_map(|(_, probed)| match probed {
-        Probed::Failed(why) => Some(why),
+    let tried = routes.beyond.into_iter().chain(routes.first.into_iter().map(|(_, probed)| probed));
+    let why = tried.into_iter().find_map(|probed| match probed {
+        Probed::Failed(why) | Probed::Unanswered(why) => Some(why),
         Probed::Nameless => Some("answers do not say which worker served them".to_owned()),
         Probed::Served(name) => Some(format!("served by {name}, which is none of ours")),
         Probed::NoWorker => None,
@@ -176,21 +185,30 @@ impl<'a> Look<'a> {
 
     async fn routes(&self) -> Routes {
         let clock = Clock::start(1.0);
-        let mut routes = Routes::default();
-        self.probe_all(&clock, &mut routes.first).await;
-        for index in (0..routes.first.len() as u16).rev() {
-            if let Some(probed) = self.probe(&clock, index.to_string()).await {
+        let mut routes = self.first_routes(&clock).await;
+        if routes.ignored(self.target).is_some() {
+            return routes;
+        }
+        for index in routes.map(self.target).index.into_iter().flatten().rev() {
+            for _ in 0..2 {
+                let Some(probed) = self.probe(&clock, index.to_string()).await else { return routes };
                 routes.again.push((index, probed));
             }
         }
         routes
     }
 
-    async fn probe_all(&self, clock: &Clock, probes: &mut Vec<(u16, Probed)>) {
-        while let Some(index) = next_probe(self.target, probes) {
-            let Some(probed) = self.probe(clock, index.to_string()).await else { return };
-            probes.push((index, probed));
+    /// An index no list has, and each index once. A router that does not answer is not asked again.
+    async fn first_routes(&self, clock: &Clock) -> Routes {
+        let mut routes = Routes { beyond: self.probe(clock, NO_SUCH_INDEX.to_string()).await, ..Routes::default() };
+        if matches!(routes.beyond, Some(Probed::Unanswered(_))) || routes.ignored(self.target).is_some() {
+            return routes;
         }
+        while let Some(index) = next_probe(self.target, &routes.first) {
+            let Some(probed) = self.probe(clock, index.to_string()).await else { break };
+            routes.first.push((index, probed));
+        }
+        routes
     }
 
     /// One token for each D by its URL or id, then again from the last to the first: a router that ignores the header

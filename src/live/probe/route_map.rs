@@ -4,6 +4,7 @@
 //! nothing until it was tried. Pure: probes in, map out; who sends them is [`super::look`]'s. Invariant: an index stands
 //! for a D only when an answer to it named that D.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::Value;
@@ -21,6 +22,29 @@ pub struct RouteMap {
     pub index: Vec<Option<u16>>,
 }
 
+/// An index that no list of a router has: who serves a request with it does not read the header.
+pub const NO_SUCH_INDEX: u16 = u16::MAX;
+
+/// Probes of the target header.
+#[derive(Debug, Clone, Default)]
+pub struct Routes {
+    /// With [`NO_SUCH_INDEX`].
+    pub beyond: Option<Probed>,
+    /// Each index once, in order.
+    pub first: Vec<(u16, Probed)>,
+    /// Each index of the map twice in a row, in the other direction: no counter of a router's keeps step with that.
+    pub again: Vec<(u16, Probed)>,
+}
+
+/// Why requests cannot be sent by these routes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteFault {
+    /// What the probes found.
+    pub why: String,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
 /// What a request with an index found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probed {
@@ -30,8 +54,10 @@ pub enum Probed {
     Nameless,
     /// The router has no worker at this index.
     NoWorker,
-    /// It failed otherwise.
+    /// It was answered, but failed otherwise.
     Failed(String),
+    /// There was no answer.
+    Unanswered(String),
 }
 
 impl RouteMap {
@@ -67,13 +93,66 @@ impl RouteMap {
         let unknown = self.index.iter().enumerate().filter(|(_, value)| value.is_none());
         unknown.map(|(decode, _)| WorkerId::new(Role::Decode, decode as u16))
     }
+}
 
-    /// Indices that reached another D in later probes: the router does not follow the header, or its list has changed.
-    pub fn moved(&self, addresses: &Addresses, again: &[(u16, Probed)]) -> Vec<u16> {
-        let moved = again.iter().filter(|(value, probed)| {
-            decode_of(addresses, probed).is_some_and(|decode| self.of(decode).is_some_and(|known| known != *value))
+impl Routes {
+    /// The map that the first probes found.
+    pub fn map(&self, target: &Target) -> RouteMap {
+        RouteMap::from_probes(&target.addresses, &self.first)
+    }
+
+    /// Every index of the map was tried again.
+    pub fn is_confirmed(&self, target: &Target) -> bool {
+        let map = self.map(target);
+        let again = |value: u16| self.again.iter().filter(|(tried, _)| *tried == value).count();
+        map.index.iter().flatten().all(|value| again(*value) >= 2)
+    }
+
+    /// The map to send a run by.
+    ///
+    /// # Errors
+    /// When the router goes elsewhere than the header says, or a D would never be reached.
+    pub fn verdict(&self, target: &Target) -> Result<RouteMap, RouteFault> {
+        const IGNORED: &str = "start it with --decode-policy consistent_hashing, as no other policy reads the header, or \
+                               set live.legs = \"direct\"";
+        if let Some(why) = self.ignored(target) {
+            return Err(RouteFault { why, remedy: IGNORED });
+        }
+        let map = self.map(target);
+        if map.is_complete() {
+            return Ok(map);
+        }
+        if self.first.iter().any(|(_, probed)| *probed == Probed::Nameless) {
+            let why = "answers do not say which worker served them, so indices cannot be tried".into();
+            let remedy = "set live.served_by to a header that names the worker, or live.legs = \"direct\"";
+            return Err(RouteFault { why, remedy });
+        }
+        let failed = self.first.iter().find_map(|(index, probed)| match probed {
+            Probed::Failed(why) | Probed::Unanswered(why) => Some(format!("; index {index}: {why}")),
+            Probed::Served(_) | Probed::Nameless | Probed::NoWorker => None,
         });
-        moved.map(|(value, _)| *value).collect()
+        let missing: Vec<String> = map.missing().map(|worker| worker.to_string()).collect();
+        let why = format!("no index reaches {}{}", missing.join(", "), failed.unwrap_or_default());
+        let remedy = "see that the router lists these workers as healthy and does not shed them (overload protection)";
+        Err(RouteFault { why, remedy })
+    }
+
+    /// How it shows that the router does not read the header, where it does.
+    pub fn ignored(&self, target: &Target) -> Option<String> {
+        let named = |name: &str| target.addresses.named(name).map_or_else(|| name.to_owned(), |id| id.to_string());
+        let header = &target.header.target_name;
+        let beyond = |by: &str| format!("{header}: {NO_SUCH_INDEX} is an index no list has, yet {by} served it");
+        match &self.beyond {
+            Some(Probed::Served(name)) => return Some(beyond(&named(name))),
+            Some(Probed::Nameless) => return Some(beyond("a worker")),
+            Some(Probed::NoWorker | Probed::Failed(_) | Probed::Unanswered(_)) | None => {}
+        }
+        let mut reached: BTreeMap<u16, &str> = BTreeMap::new();
+        self.first.iter().chain(&self.again).find_map(|(index, probed)| {
+            let Probed::Served(name) = probed else { return None };
+            let before = *reached.entry(*index).or_insert(name);
+            (before != name).then(|| format!("{header}: {index} reached {}, then {}", named(before), named(name)))
+        })
     }
 }
 
@@ -95,7 +174,7 @@ impl Probed {
     pub fn of(looked: &Looked, served_by: &ServedByConfig) -> Probed {
         let reply = match looked {
             Ok(reply) => reply,
-            Err(unanswered) => return Probed::Failed(unanswered.clone()),
+            Err(why) => return Probed::Unanswered(why.clone()),
         };
         if reply.status == 200 {
             return served_by_of(reply, served_by).map_or(Probed::Nameless, Probed::Served);
@@ -124,7 +203,7 @@ fn served_by_of(reply: &super::reply::Reply, served_by: &ServedByConfig) -> Opti
 fn decode_of(addresses: &Addresses, probed: &Probed) -> Option<u16> {
     match probed {
         Probed::Served(name) => addresses.named(name).filter(|id| id.role == Role::Decode).map(|id| id.index),
-        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) => None,
+        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) | Probed::Unanswered(_) => None,
     }
 }
 
@@ -165,13 +244,6 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_reaches_another_d_later_is_told() {
-        let map = RouteMap::in_order(3);
-        let again = [(0, served(9200)), (1, served(9202)), (2, Probed::Failed("down".into()))];
-        assert_eq!(map.moved(&addresses(3), &again), [1]);
-    }
-
-    #[test]
     fn an_answer_names_its_worker_by_header_pointer_or_our_own_header() {
         let config = ServedByConfig { pointer: "/meta_info/by".into(), ..ServedByConfig::default() };
         let reply = |headers: &[(&str, &str)], body: &str| Probed::of(&Ok(Reply::new(200, headers, body)), &config);
@@ -189,6 +261,9 @@ mod tests {
         assert_eq!(probed(503, "{\"error\":{\"code\":\"server_selection_failed\"}}"), Probed::NoWorker);
         let busy = probed(503, "{\"error\":{\"code\":\"worker_overload_protection_shed\",\"message\":\"full\"}}");
         assert_eq!(busy, Probed::Failed("503: full".into()));
-        assert_eq!(Probed::of(&Err("refused".into()), &ServedByConfig::default()), Probed::Failed("refused".into()));
+        assert_eq!(
+            Probed::of(&Err("refused".into()), &ServedByConfig::default()),
+            Probed::Unanswered("refused".into())
+        );
     }
 }

@@ -83,7 +83,7 @@ fn a_router_with_another_order_is_mapped() {
     let args = ["--policy", "kv-aware", "--mechanism", "pd", "--json", "--router", &router.url];
     let ours = ["--prefill", &prefill.url, "--decode", &first.url, "--decode", &second.url];
     let found = check(&doctor(&[&args[..], &ours].concat()).code(0), "target header");
-    assert_eq!(found["detail"], "D0=1 D1=0, each tried twice");
+    assert_eq!(found["detail"], "D0=1 D1=0, each tried three times");
 }
 
 #[test]

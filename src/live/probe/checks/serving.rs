@@ -18,14 +18,14 @@ pub(super) fn one_token(case: &Case) -> Option<Check> {
         let over = format!("router, index {index}");
         match probed {
             Probed::Served(_) | Probed::Nameless => Some((over, Ok(()))),
-            Probed::Failed(why) => Some((over, Err(why.clone()))),
+            Probed::Failed(why) | Probed::Unanswered(why) => Some((over, Err(why.clone()))),
             Probed::NoWorker => None,
         }
     });
     let of_names = case.facts.named.iter().map(|(worker, probed)| {
         let result = match probed {
             Probed::Served(_) | Probed::Nameless => Ok(()),
-            Probed::Failed(why) => Err(why.clone()),
+            Probed::Failed(why) | Probed::Unanswered(why) => Err(why.clone()),
             Probed::NoWorker => Err("the router has no such worker".to_owned()),
         };
         (format!("router, for {worker}"), result)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::base::{Role, WorkerId};
 use crate::cluster::RouterConfig;
+use crate::live::probe::Probed;
 use crate::live::probe::question::{Answers, Question};
 use crate::live::probe::reply::Reply;
 use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets};
@@ -85,10 +86,14 @@ fn served(ports: &[u16]) -> Vec<(u16, Probed)> {
     (0..).zip(ports).map(|(index, port)| (index, Probed::Served(format!("http://h:{port}")))).collect()
 }
 
+/// Probes of a router that has nobody at the index no list has: first and again.
+fn routes(first: &[u16], again: &[(u16, u16)]) -> Routes {
+    let again = again.iter().map(|(index, port)| (*index, Probed::Served(format!("http://h:{port}")))).collect();
+    Routes { beyond: Some(Probed::NoWorker), first: served(first), again }
+}
+
 fn facts(workers: Vec<WorkerFacts>) -> Facts {
-    let mut again = served(&[9201, 9200]);
-    again.reverse();
-    let routes = Routes { first: served(&[9201, 9200]), again };
+    let routes = routes(&[9201, 9200], &[(1, 9200), (1, 9200), (0, 9201), (0, 9201)]);
     Facts {
         workers,
         router: Some(router(RouterKind::Pdreplay)),
@@ -119,7 +124,7 @@ fn a_target_that_has_everything_passes() {
     let bad: Vec<_> = found.iter().filter(|check| !matches!(check.result, Verdict::Ok | Verdict::Off)).collect();
     assert!(bad.is_empty(), "{bad:#?}");
     assert_eq!(find(&found, "workers").detail, "3 answer, round trip up to 0.0 ms");
-    assert_eq!(find(&found, "target header").detail, "D0=1 D1=0, each tried twice");
+    assert_eq!(find(&found, "target header").detail, "D0=1 D1=0, each tried three times");
     assert_eq!(find(&found, "one token").detail, "answered 2 times over the run's own way");
     assert!(found.iter().all(|check| check.result == Verdict::Off || check.will_be_off.is_empty()));
 }
@@ -174,23 +179,34 @@ fn loads_matter_to_policies_that_read_them() {
 
 #[test]
 fn a_router_that_ignores_the_header_is_found_out() {
-    let mut round_robin = all_well();
-    let again = [(1, Probed::Served("http://h:9201".into())), (0, Probed::Served("http://h:9200".into()))];
-    round_robin.routes = Some(Routes { first: served(&[9201, 9200]), again: again.to_vec() });
-    let found = check(&round_robin, "target header");
-    assert_eq!(found.result, Verdict::Fail);
-    assert!(found.remedy.contains("consistent_hashing"), "{found:#?}");
+    let found = |routes: Routes| {
+        let found = check(&Facts { routes: Some(routes), ..all_well() }, "target header");
+        assert_eq!(found.result, Verdict::Fail);
+        assert!(found.remedy.contains("consistent_hashing"), "{found:#?}");
+        found.detail
+    };
+    let turns = routes(&[9201, 9200], &[(1, 9201), (1, 9200)]);
+    assert_eq!(found(turns), "x-smg-target-worker: 1 reached D0, then D1");
+    let beyond = Routes { beyond: Some(Probed::Served("http://h:9201".into())), ..Routes::default() };
+    assert_eq!(found(beyond), "x-smg-target-worker: 65535 is an index no list has, yet D1 served it");
+}
+
+#[test]
+fn a_map_that_was_tried_once_is_no_sure_one() {
+    let once = Facts { routes: Some(routes(&[9201, 9200], &[(1, 9200), (1, 9200)])), ..all_well() };
+    let found = check(&once, "target header");
+    assert_eq!((found.result, found.detail.contains("no time")), (Verdict::Warn, true), "{found:#?}");
 }
 
 #[test]
 fn a_d_that_no_index_reaches_fails() {
     let mut shed = all_well();
     let first = [served(&[9201]), vec![(1, Probed::NoWorker)]].concat();
-    shed.routes = Some(Routes { first, again: Vec::new() });
+    shed.routes = Some(Routes { first, ..Routes::default() });
     let found = check(&shed, "target header");
     assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "no index reaches D0"));
     let mut nameless = all_well();
-    nameless.routes = Some(Routes { first: vec![(0, Probed::Nameless)], again: Vec::new() });
+    nameless.routes = Some(Routes { first: vec![(0, Probed::Nameless)], ..Routes::default() });
     assert!(check(&nameless, "target header").remedy.contains("served_by"));
 }
 
