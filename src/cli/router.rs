@@ -16,7 +16,7 @@ use crate::cluster::{RouterConfig, RouterPolicy};
 use crate::live::clock::Clock;
 use crate::live::server::upstream::base_url;
 use crate::live::server::{RequestLog, RouterServerOptions, run_router};
-use crate::live::{Addresses, Endpoint};
+use crate::live::{Addresses, Endpoint, url_at};
 use crate::node::RetryRule;
 
 const EXAMPLES: &str = "\
@@ -106,7 +106,7 @@ pub fn run(args: &RouterArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
     let http = bind(&args.host, args.port)?;
     let at = http.local_addr().map_err(|error| Failure::broke(format!("cannot tell the own address: {error}")))?;
-    let url = format!("http://{at}");
+    let url = url_at(at);
     let line = if args.json {
         let line = json!({
             "worker": "router", "role": "router", "url": url, "port": at.port(), "incarnation": incarnation,

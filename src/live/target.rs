@@ -3,6 +3,7 @@
 //! Made once before the run, from the scenario, the started cluster and what the target said of itself.
 
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::base::{Role, WorkerId};
@@ -30,6 +31,14 @@ pub struct Addresses {
     pub decode: Vec<Endpoint>,
     /// W0, W1, ….
     pub colocated: Vec<Endpoint>,
+}
+
+/// Base URL of what listens at `address`, as this machine reaches it: an address that means any is loopback.
+pub fn url_at(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    format!("http://{address}")
 }
 
 /// How a generate request is written.
