@@ -50,6 +50,42 @@ pub enum Dialect {
     OpenAi(OpenAiApi),
 }
 
+impl Endpoint {
+    /// Port of a prefill worker's bootstrap server where none is given: SGLang's default.
+    pub const BOOTSTRAP_PORT: u16 = 8998;
+}
+
+impl Dialect {
+    /// Path that generate requests are posted to.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Dialect::Generate => "/generate",
+            Dialect::OpenAi(OpenAiApi::Completions) => "/v1/completions",
+            Dialect::OpenAi(OpenAiApi::Chat) => "/v1/chat/completions",
+        }
+    }
+}
+
+/// What an answer says of who served it, each a worker's base URL or name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServedBy<'a> {
+    /// Value of the header that the scenario names.
+    pub header: Option<&'a str>,
+    /// Text at the pointer that the scenario names.
+    pub pointed: Option<&'a str>,
+    /// Value of [`WORKER_HEADER`](crate::live::api::WORKER_HEADER).
+    pub own_header: Option<&'a str>,
+    /// What an emulated worker says of itself in its body.
+    pub emulated: Option<&'a str>,
+}
+
+impl<'a> ServedBy<'a> {
+    /// The words there are, the target's own first.
+    pub fn words(self) -> impl Iterator<Item = &'a str> {
+        [self.header, self.pointed, self.own_header, self.emulated].into_iter().flatten()
+    }
+}
+
 /// Wall-time limits of the client. `None`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
