@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::base::{Role, WorkerId};
 use crate::cluster::RouterConfig;
 use crate::live::probe::RouteMap;
-use crate::scenario::{HeaderConfig, Legs, OpenAiApi, RouterKind, ServedByConfig};
+use crate::scenario::{HeaderConfig, Legs, OpenAiApi, RouterKind, ServedByConfig, TargetValue};
 
 /// A worker's address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -163,6 +163,19 @@ pub struct Target {
     pub proxy: Option<String>,
     /// Secrets.
     pub secrets: Secrets,
+}
+
+impl Target {
+    /// What the target header says to mean `worker`, by its URL or name. `None`: it says an index, or there is no such
+    /// worker.
+    pub fn named_in_header(&self, worker: WorkerId) -> Option<String> {
+        let endpoint = self.addresses.of(worker)?;
+        match self.header.target_value {
+            TargetValue::Index => None,
+            TargetValue::Url => Some(endpoint.url.clone()),
+            TargetValue::Id => Some(worker.to_string()),
+        }
+    }
 }
 
 impl Addresses {

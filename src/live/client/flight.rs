@@ -204,12 +204,10 @@ impl Flight {
                             .map(|index| index.to_string())
                             .ok_or_else(|| format!("no index of the router reaches {worker}"))?
                     }
-                    TargetValue::Url => {
-                        let endpoint =
-                            line.target.addresses.of(worker).ok_or_else(|| format!("the target has no {worker}"))?;
-                        endpoint.url.clone()
+                    TargetValue::Url | TargetValue::Id => {
+                        let named = line.target.named_in_header(worker);
+                        named.ok_or_else(|| format!("the target has no {worker}"))?
                     }
-                    TargetValue::Id => worker.to_string(),
                 };
                 (&config.target_name, value)
             }

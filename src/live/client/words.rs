@@ -36,8 +36,9 @@ const TEXTS: &[(&str, ErrorClass)] = &[
     ("overload_protection", ErrorClass::Overloaded),
     ("connection refused", ErrorClass::WorkerLost),
     ("died with the request inside", ErrorClass::WorkerLost),
-    ("decode_unavailable", ErrorClass::WorkerLost),
 ];
+/// What our router says of a server it has no answer of; a status alone (503) is the server's own.
+const UNANSWERED: [&str; 2] = ["cannot be reached", "was lost"];
 
 /// The class of a failure with these words (message, type and code, as far as there are any) and status.
 pub(super) fn class_of(words: &str, status: Option<u16>) -> ErrorClass {
@@ -45,6 +46,9 @@ pub(super) fn class_of(words: &str, status: Option<u16>) -> ErrorClass {
     let has = |text: &str| words.contains(text);
     if let Some(&(_, class)) = TEXTS.iter().find(|(text, _)| has(text)) {
         return class;
+    }
+    if has(" server http") && UNANSWERED.into_iter().any(has) {
+        return ErrorClass::WorkerLost;
     }
     if has("session id") && has("does not exist") {
         return ErrorClass::SessionNotFound;
@@ -168,6 +172,15 @@ mod tests {
             ("slow down", Some(429), ErrorClass::Overloaded),
             ("who are you", Some(401), ErrorClass::Unauthorized),
             ("oops", Some(502), ErrorClass::ServerError),
+            (
+                "decode_unavailable Decode server error (503) from http://h:1: request failed on D1: server answered 503",
+                Some(503),
+                ErrorClass::Overloaded,
+            ),
+            ("decode_unavailable Decode server http://h:1 cannot be reached: reset", Some(502), ErrorClass::WorkerLost),
+            ("worker_unavailable Worker server http://h:1 was lost: early end", Some(502), ErrorClass::WorkerLost),
+            ("prefill_unavailable Prefill server http://h:1 cannot be reached", Some(502), ErrorClass::PrefillFailed),
+            ("the bag was lost", Some(404), ErrorClass::BadRequest),
             ("gone", Some(404), ErrorClass::BadRequest),
         ];
         for (words, status, class) in cases {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::checks::{Facts, Routes};
 use super::facts::{RouterFacts, WorkerFacts};
-use super::question::{Answers, Question};
+use super::question::{Answers, Question, probe_id};
 use super::reply::{Looked, Reply};
 use super::route_map::{Probed, RouteMap, next_probe};
 use crate::base::{Dur, Role, Time, WorkerId};
@@ -32,10 +32,11 @@ pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
     let way = Way::of(target, needs);
     let workers = join_all(target.addresses.workers().map(|(id, endpoint)| look.worker(id, endpoint, way)));
     let routes = async { if way == Way::Indexed { Some(look.routes().await) } else { None } };
-    let serving = async { if way == Way::Router { look.serving().await } else { None } };
+    let named = async { if way == Way::Named { look.named().await } else { Vec::new() } };
+    let serving = async { if way == Way::Router { look.serving(needs).await } else { None } };
     let router = async { if way == Way::Worker { None } else { look.router().await } };
-    let (workers, router, routes, serving) = tokio::join!(workers, router, routes, serving);
-    Facts { workers, router, routes, serving }
+    let (workers, router, routes, named, serving) = tokio::join!(workers, router, routes, named, serving);
+    Facts { workers, router, routes, named, serving }
 }
 
 /// Who and what the servers are, in one round of cheap questions: nothing is generated, no session opened.
@@ -46,7 +47,7 @@ pub async fn glance(target: &Target, http: &Http) -> Facts {
         WorkerFacts::of(id, &endpoint.url, &look.ask_all(&endpoint.url, WORKER).await)
     };
     let (workers, router) = tokio::join!(join_all(target.addresses.workers().map(worker)), look.router());
-    Facts { workers, router, routes: None, serving: None }
+    Facts { workers, router, routes: None, named: Vec::new(), serving: None }
 }
 
 /// Whether requests carry an index of the router's own list, which must be tried before it means anything.
@@ -83,6 +84,8 @@ enum Way {
     Router,
     /// Over the router, with an index in the target header.
     Indexed,
+    /// Over the router, with a worker's URL or id in the target header.
+    Named,
     /// To a P and a D; the client joins the legs.
     Direct,
 }
@@ -98,8 +101,9 @@ impl Way {
         match target.legs {
             _ if !needs.two_legs => Way::Worker,
             Legs::Direct => Way::Direct,
-            Legs::Router if needs.target_header && target.header.target_value == TargetValue::Index => Way::Indexed,
-            Legs::Router => Way::Router,
+            Legs::Router if !needs.target_header => Way::Router,
+            Legs::Router if target.header.target_value == TargetValue::Index => Way::Indexed,
+            Legs::Router => Way::Named,
         }
     }
 }
@@ -175,7 +179,7 @@ impl<'a> Look<'a> {
         let mut routes = Routes::default();
         self.probe_all(&clock, &mut routes.first).await;
         for index in (0..routes.first.len() as u16).rev() {
-            if let Some(probed) = self.probe(&clock, index).await {
+            if let Some(probed) = self.probe(&clock, index.to_string()).await {
                 routes.again.push((index, probed));
             }
         }
@@ -184,26 +188,41 @@ impl<'a> Look<'a> {
 
     async fn probe_all(&self, clock: &Clock, probes: &mut Vec<(u16, Probed)>) {
         while let Some(index) = next_probe(self.target, probes) {
-            let Some(probed) = self.probe(clock, index).await else { return };
+            let Some(probed) = self.probe(clock, index.to_string()).await else { return };
             probes.push((index, probed));
         }
     }
 
-    /// One token with this index in the header; nothing when there is no time left.
-    async fn probe(&self, clock: &Clock, index: u16) -> Option<Probed> {
+    /// One token for each D by its URL or id, then again from the last to the first: a router that ignores the header
+    /// cannot hit both by chance. Ends when there is no time left.
+    async fn named(&self) -> Vec<(WorkerId, Probed)> {
+        let clock = Clock::start(1.0);
+        let decode: Vec<WorkerId> = self.target.addresses.workers().map(|(id, _)| id).collect();
+        let decode: Vec<WorkerId> = decode.into_iter().filter(|id| id.role == Role::Decode).collect();
+        let mut probes = Vec::new();
+        for worker in decode.iter().chain(decode.iter().rev()) {
+            let Some(name) = self.target.named_in_header(*worker) else { continue };
+            let Some(probed) = self.probe(&clock, name).await else { break };
+            probes.push((*worker, probed));
+        }
+        probes
+    }
+
+    /// One token with this value in the target header; nothing when there is no time left.
+    async fn probe(&self, clock: &Clock, value: String) -> Option<Probed> {
         if clock.now().since(Time::ZERO) > MOST_FOR_ROUTES {
             return None;
         }
         let url = self.target.addresses.router.as_ref()?;
-        let looked =
-            self.ask(url, Question::Generate, Some((&self.target.header.target_name, index.to_string()))).await;
+        let looked = self.ask(url, Question::Generate, Some((&self.target.header.target_name, value))).await;
         Some(Probed::of(&looked, &self.target.served_by))
     }
 
-    /// One token over the router.
-    async fn serving(&self) -> Option<Result<(), String>> {
+    /// One token over the router, with the key of a session where the run's requests have one.
+    async fn serving(&self, needs: &Needs) -> Option<Result<(), String>> {
         let url = self.target.addresses.router.as_ref()?;
-        Some(super::facts::succeeds(&self.ask(url, Question::Generate, None).await))
+        let key = needs.routing_key.then(|| (self.target.header.key_name.as_str(), probe_id()));
+        Some(super::facts::succeeds(&self.ask(url, Question::Generate, key).await))
     }
 
     async fn ask_all(&self, base: &str, questions: &[Question]) -> Answers {

@@ -49,7 +49,7 @@ pub enum Question {
 pub struct Answers(pub BTreeMap<Question, Looked>);
 
 /// Name of everything a probe leaves in a server's log; no two programs have the same at a time.
-fn probe_id() -> String {
+pub(super) fn probe_id() -> String {
     format!("pdreplay-probe-{}", std::process::id())
 }
 

@@ -13,6 +13,7 @@ mod decode;
 mod faults;
 mod generate;
 mod names;
+mod patience;
 mod prefill;
 mod report;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::kv::BlockTree;
 use crate::node::worker::decode::{Ingress, Pulling};
 use crate::node::worker::faults::NodeFaults;
 use crate::node::worker::names::NodeNames;
+use crate::node::worker::patience::Patience;
 use crate::node::worker::prefill::Room;
 use crate::node::worker::tokens::AnswerIds;
 use crate::node::{Bootstrap, Exchange, HandedOver, NodeConfig, NodeInput, NodeOutput, Refusal};
@@ -61,6 +63,7 @@ pub struct WorkerNode {
     ingress: Ingress,
     faults: NodeFaults,
     agenda: Agenda<Due>,
+    patience: Patience,
     outputs: VecDeque<NodeOutput>,
     now: Time,
     requests: u64,
@@ -104,9 +107,6 @@ enum Due {
     FaultEnds(usize),
     TransferStarts(u64, RequestIx),
     TransferFails(u64, RequestIx),
-    TransferTimesOut(u64, RequestIx),
-    ForgetRoom(u64),
-    PullTimesOut(RequestIx),
 }
 
 impl WorkerNode {
@@ -131,6 +131,7 @@ impl WorkerNode {
             ingress: Ingress::default(),
             faults: NodeFaults::new(&config.faults),
             agenda: Agenda::default(),
+            patience: Patience::default(),
             outputs: VecDeque::new(),
             now: Time::ZERO,
             requests: 0,
@@ -176,7 +177,7 @@ impl WorkerNode {
 
     /// When [`WorkerNode::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let wakes = [self.agenda.next(), self.links.next_end(), self.worker.poll_timeout()];
+        let wakes = [self.agenda.next(), self.patience.next(), self.links.next_end(), self.worker.poll_timeout()];
         wakes.into_iter().flatten().min()
     }
 
@@ -196,6 +197,8 @@ impl WorkerNode {
             self.now = self.now.max(at);
             if let Some(due) = self.agenda.due(self.now) {
                 self.deliver(due);
+            } else if let Some(wait) = self.patience.over(self.now) {
+                self.give_up(wait);
             } else if self.links.next_end().is_some_and(|end| end <= self.now) {
                 self.end_transfers();
             } else {
@@ -221,9 +224,6 @@ impl WorkerNode {
             Due::FaultEnds(fault) => self.end_fault(fault),
             Due::TransferStarts(room, request) => self.start_transfer(room, request),
             Due::TransferFails(room, request) => self.fail_transfer(room, request),
-            Due::TransferTimesOut(room, request) => self.time_out_transfer(room, request),
-            Due::ForgetRoom(room) => self.forget_room(room),
-            Due::PullTimesOut(request) => self.time_out_pull(request),
         }
     }
 

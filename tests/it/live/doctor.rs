@@ -87,6 +87,24 @@ fn a_router_with_another_order_is_mapped() {
 }
 
 #[test]
+fn a_header_with_urls_or_ids_is_tried_as_the_run_sends_it() {
+    let (prefill, first, second) = (Server::worker("P0", &[]), Server::worker("D0", &[]), Server::worker("D1", &[]));
+    let router = |policy| Server::router(&[&prefill], &[&first, &second], &["--decode-policy", policy]);
+    let ours = ["--prefill", &prefill.url, "--decode", &first.url, "--decode", &second.url];
+    let (follows, ignores) = (router("consistent_hashing"), router("round_robin"));
+    for value in ["url", "id"] {
+        let set = format!("live.header.target_value={value}");
+        let of = |router: &Server| {
+            let args = ["--policy", "kv-aware", "--mechanism", "pd", "--json", "--router", &router.url, "--set", &set];
+            doctor(&[&args[..], &ours].concat())
+        };
+        let ran = of(&follows).code(0);
+        assert_eq!((result(&ran, "target header").as_str(), result(&ran, "one token").as_str()), ("ok", "ok"));
+        assert_eq!(result(&of(&ignores).code(1), "target header"), "fail");
+    }
+}
+
+#[test]
 fn nobody_there_is_a_failure_and_no_crash() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let ran = doctor(&["--mechanism", "dp", "--policy", "default", "--worker", &format!("http://{gone}"), "--json"]);

@@ -63,6 +63,16 @@ fn an_embedded_run_says_what_it_was_sent_to_and_what_it_cost() {
 }
 
 #[test]
+fn decode_workers_may_be_named_by_url_or_id() {
+    for value in ["url", "id"] {
+        let run = embedded(&many(3)).args(&["--policy", "kv-aware", "--mechanism", "pd"]);
+        let played = run.set("live.header.target_value", value).play().code(0);
+        assert_eq!(played.count("ok"), 6, "{:#?}", played.records());
+        assert!(played.records().iter().all(|record| record["route_mismatch"] != true), "{:#?}", played.records());
+    }
+}
+
+#[test]
 fn a_signal_drains_and_keeps_the_results() {
     for (name, code) in [("INT", 130), ("TERM", 143)] {
         let run = embedded(&many(600)).start();

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::facts::{RouterFacts, WorkerFacts};
 use super::route_map::{Probed, RouteMap};
+use crate::base::WorkerId;
 use crate::live::Target;
 use crate::scenario::Needs;
 
@@ -23,6 +24,8 @@ pub struct Facts {
     pub router: Option<RouterFacts>,
     /// Probes of the target header, when it is used with indices.
     pub routes: Option<Routes>,
+    /// Probes of the target header, when it names workers by URL or id: each D, and all again in the other direction.
+    pub named: Vec<(WorkerId, Probed)>,
     /// One token over the same way as the run's requests; `None`: not asked, because a probe of the routes was.
     pub serving: Option<Result<(), String>>,
 }

@@ -60,21 +60,13 @@ pub(super) fn members(case: &Case) -> Option<Check> {
     Some(Check::new(NAME, Verdict::Warn, detail, "requests to these workers", remedy))
 }
 
-/// With indices, the header is only as good as the map that probes found.
+/// With indices, the header is only as good as the map that probes found; else as the answers to its names.
 pub(super) fn target_header(case: &Case) -> Option<Check> {
     const NAME: &str = "target header";
     if !case.needs.target_header || case.facts.router.is_none() {
         return None;
     }
-    let Some(routes) = &case.facts.routes else {
-        let value = match case.target.header.target_value {
-            TargetValue::Index => "index",
-            TargetValue::Url => "URL",
-            TargetValue::Id => "name",
-        };
-        let detail = format!("{} carries the worker's {value}; not tried", case.target.header.target_name);
-        return Some(Check::ok(NAME, detail));
-    };
+    let Some(routes) = &case.facts.routes else { return Some(names(case)) };
     let map = routes.map(case.target);
     let moved = map.moved(&case.target.addresses, &routes.again);
     let off = "requests reach other decode workers than the policy chose";
@@ -100,10 +92,52 @@ pub(super) fn target_header(case: &Case) -> Option<Check> {
     Some(Check::new(NAME, Verdict::Fail, detail, off, remedy))
 }
 
+/// With URLs or ids, every D must have been reached by its own.
+fn names(case: &Case) -> Check {
+    const NAME: &str = "target header";
+    let header = &case.target.header;
+    let value = match header.target_value {
+        TargetValue::Index => "index",
+        TargetValue::Url => "URL",
+        TargetValue::Id => "name",
+    };
+    let decode = case.target.addresses.decode.len();
+    let off = "requests reach other decode workers than the policy chose, or none";
+    let found = |probed: &Probed| match probed {
+        Probed::Served(name) => Some(case.target.addresses.named(name).map_or(name.clone(), |id| id.to_string())),
+        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) => None,
+    };
+    let missed: Vec<String> = case
+        .facts
+        .named
+        .iter()
+        .filter_map(|(worker, probed)| match (probed, found(probed)) {
+            (Probed::Failed(why), _) => Some(format!("{worker}: {why}")),
+            (Probed::NoWorker, _) => Some(format!("{worker}: the router knows no worker by its {value}")),
+            (_, Some(other)) if other != worker.to_string() => Some(format!("{worker}: served by {other}")),
+            _ => None,
+        })
+        .collect();
+    if !missed.is_empty() {
+        let remedy = "give the router --decode-policy consistent_hashing, or set live.header.target_value = \"index\"";
+        return Check::new(NAME, Verdict::Fail, some_of(missed), off, remedy);
+    }
+    if case.facts.named.iter().any(|(_, probed)| *probed == Probed::Nameless) {
+        let detail = format!("{} was answered, but not by whom", header.target_name);
+        return Check::new(NAME, Verdict::Warn, detail, off, "set live.served_by to what names the worker");
+    }
+    if case.facts.named.len() < 2 * decode {
+        let detail = format!("tried {} times only for {decode} D: the router is slow", case.facts.named.len());
+        return Check::new(NAME, Verdict::Warn, detail, off, "see that the router is not busy, and ask again");
+    }
+    Check::ok(NAME, format!("each of {decode} D was reached by its {value}, twice"))
+}
+
 pub(super) fn served_by(case: &Case) -> Option<Check> {
     const NAME: &str = "served by";
-    let routes = case.facts.routes.as_ref()?;
-    let served = routes.first.iter().find_map(|(_, probed)| match probed {
+    let indices = case.facts.routes.iter().flat_map(|routes| &routes.first).map(|(_, probed)| probed);
+    let mut probes = indices.chain(case.facts.named.iter().map(|(_, probed)| probed));
+    let served = probes.find_map(|probed| match probed {
         Probed::Served(name) => Some(name),
         Probed::Nameless | Probed::NoWorker | Probed::Failed(_) => None,
     })?;

@@ -22,7 +22,15 @@ pub(super) fn one_token(case: &Case) -> Option<Check> {
             Probed::NoWorker => None,
         }
     });
-    let asked: Vec<(String, Result<(), String>)> = of_workers.chain(whole).chain(of_routes).collect();
+    let of_names = case.facts.named.iter().map(|(worker, probed)| {
+        let result = match probed {
+            Probed::Served(_) | Probed::Nameless => Ok(()),
+            Probed::Failed(why) => Err(why.clone()),
+            Probed::NoWorker => Err("the router has no such worker".to_owned()),
+        };
+        (format!("router, for {worker}"), result)
+    });
+    let asked: Vec<(String, Result<(), String>)> = of_workers.chain(whole).chain(of_routes).chain(of_names).collect();
     let failed: Vec<String> =
         asked.iter().filter_map(|(over, result)| Some(format!("{over}: {}", result.as_ref().err()?))).collect();
     if asked.is_empty() {

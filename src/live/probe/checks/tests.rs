@@ -8,7 +8,7 @@ use crate::cluster::RouterConfig;
 use crate::live::probe::question::{Answers, Question};
 use crate::live::probe::reply::Reply;
 use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets};
-use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig};
+use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig, TargetValue};
 
 const WORKER: &str =
     "{\"version\":\"0.5.10\",\"max_total_num_tokens\":83000,\"page_size\":64,\"disaggregation_mode\":\"MODE\"}";
@@ -89,7 +89,13 @@ fn facts(workers: Vec<WorkerFacts>) -> Facts {
     let mut again = served(&[9201, 9200]);
     again.reverse();
     let routes = Routes { first: served(&[9201, 9200]), again };
-    Facts { workers, router: Some(router(RouterKind::Pdreplay)), routes: Some(routes), serving: None }
+    Facts {
+        workers,
+        router: Some(router(RouterKind::Pdreplay)),
+        routes: Some(routes),
+        named: Vec::new(),
+        serving: None,
+    }
 }
 
 fn all_well() -> Facts {
@@ -186,6 +192,38 @@ fn a_d_that_no_index_reaches_fails() {
     let mut nameless = all_well();
     nameless.routes = Some(Routes { first: vec![(0, Probed::Nameless)], again: Vec::new() });
     assert!(check(&nameless, "target header").remedy.contains("served_by"));
+}
+
+/// Probes by name, each D once there and once back: who answered.
+fn named(probes: &[(&str, Probed)]) -> Check {
+    let named = probes.iter().map(|(worker, probed)| (worker.parse().unwrap(), probed.clone())).collect();
+    let facts = Facts { routes: None, named, ..all_well() };
+    let header = HeaderConfig { target_value: TargetValue::Url, ..HeaderConfig::default() };
+    find(&checks(&needs(), &Target { header, ..target() }, &facts), "target header")
+}
+
+#[test]
+fn a_header_with_names_is_ok_only_when_every_d_was_reached_by_its_own() {
+    let by = |port: u16| Probed::Served(format!("http://h:{port}"));
+    let found = named(&[("D0", by(9200)), ("D1", by(9201)), ("D1", by(9201)), ("D0", by(9200))]);
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Ok, "each of 2 D was reached by its URL, twice"));
+    let fails = [
+        (
+            vec![("D0", by(9200)), ("D1", by(9201)), ("D1", by(9200)), ("D0", by(9201))],
+            "D1: served by D0, D0: served by D1",
+        ),
+        (vec![("D0", Probed::NoWorker)], "D0: the router knows no worker by its URL"),
+        (vec![("D0", Probed::Failed("500: no".into()))], "D0: 500: no"),
+        (vec![("D0", by(9999))], "D0: served by http://h:9999"),
+    ];
+    for (probes, detail) in fails {
+        let found = named(&probes);
+        assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, detail));
+    }
+    let nameless = [("D0", Probed::Nameless), ("D1", Probed::Nameless)];
+    for untold in [&nameless[..], &[("D0", by(9200))], &[]] {
+        assert_eq!(named(untold).result, Verdict::Warn, "{untold:?}");
+    }
 }
 
 #[test]

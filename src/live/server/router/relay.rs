@@ -76,7 +76,9 @@ async fn serve(
     let fields = Fields::parse(&bytes)?;
     let prompt = if front.node().reads_prompts() { fields.prompt_keys() } else { Vec::new() };
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let routing = Routing { target: header("x-smg-target-worker"), key: header("x-smg-routing-key"), prompt: &prompt };
+    let target = header("x-smg-target-worker");
+    let named = target.and_then(|target| front.options.workers.named(target)).map(|worker| worker.to_string());
+    let routing = Routing { target: named.as_deref().or(target), key: header("x-smg-routing-key"), prompt: &prompt };
     let mut tries = 0;
     let answer = loop {
         tries += 1;

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::exchange::Sheet;
+use super::inbox::Inbox;
 use super::metrics::Timings;
 use super::peer::{Address, Peers};
 use crate::base::Time;
@@ -80,20 +81,20 @@ impl Owner {
     }
 
     /// Until every sender is gone. Errors: the kernel gives no timer.
-    pub async fn run(mut self, mut inbox: mpsc::Receiver<Message>) -> io::Result<()> {
+    pub async fn run(mut self, mut inbox: Inbox) -> io::Result<()> {
         let alarm = Alarm::new()?;
         loop {
             let wake = self.node.poll_timeout();
             tokio::select! {
                 biased;
-                message = inbox.recv() => match message {
+                message = inbox.next() => match message {
                     Some(message) => self.take(message),
                     None => return Ok(()),
                 },
                 woken = sleep(&alarm, &self.clock, wake) => woken?,
             }
             for _ in 1..TURN {
-                let Ok(message) = inbox.try_recv() else { break };
+                let Ok(message) = inbox.next_now() else { break };
                 self.take(message);
             }
             self.catch_up(self.clock.now());
