@@ -46,11 +46,11 @@ const BLOCK_SIZE: u32 = 64;
 /// Runs it.
 pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let scenario = args.scenario.resolve()?;
-    let FoundSecrets { secrets, hints } = read_secrets(&scenario.live).map_err(Failure::input)?;
+    let FoundSecrets { secrets, hints } = read_secrets(&scenario.live)?;
     hints.iter().for_each(|hint| terminal.messages.warning(hint));
     let cluster = if scenario.live.is_embedded() { Some(start(&scenario)?) } else { None };
     let addresses = cluster.as_ref().map(EmbeddedCluster::addresses);
-    let checks = examine(&scenario, addresses, secrets).map_err(Failure::broke)?;
+    let checks = examine(&scenario, addresses, secrets)?;
     if let Some(cluster) = cluster {
         cluster.stop().map_err(Failure::broke)?;
     }

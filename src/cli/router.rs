@@ -14,10 +14,10 @@ use crate::cli::terminal::Terminal;
 use crate::cli::worker::{bind, incarnation_now};
 use crate::cluster::{RouterConfig, RouterPolicy};
 use crate::live::clock::Clock;
-use crate::live::server::upstream::base_url;
 use crate::live::server::{RequestLog, RouterServerOptions, run_router};
-use crate::live::{Addresses, Endpoint};
+use crate::live::{Addresses, Endpoint, url_at};
 use crate::node::RetryRule;
+use crate::scenario::Address;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -106,7 +106,7 @@ pub fn run(args: &RouterArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
     let http = bind(&args.host, args.port)?;
     let at = http.local_addr().map_err(|error| Failure::broke(format!("cannot tell the own address: {error}")))?;
-    let url = format!("http://{at}");
+    let url = url_at(at);
     let line = if args.json {
         let line = json!({
             "worker": "router", "role": "router", "url": url, "port": at.port(), "incarnation": incarnation,
@@ -143,10 +143,17 @@ impl RouterArgs {
 }
 
 fn endpoint(flag: &str, word: &str, wrong: &mut Vec<String>) -> Option<Endpoint> {
-    match base_url(word) {
-        Ok(url) => Some(Endpoint { url, bootstrap_port: None }),
+    let read = Address::parse(word).and_then(|Address { url, bootstrap_port, .. }| match bootstrap_port {
+        _ if url.starts_with("https:") => Err("it is https, which nodes do not speak among themselves".to_owned()),
+        Some(_) if flag != "prefill" => Err("only prefill workers have a bootstrap port".to_owned()),
+        Some(_) | None => Ok(Endpoint { url, bootstrap_port }),
+    });
+    match read {
+        Ok(endpoint) => Some(endpoint),
         Err(why) => {
-            wrong.push(format!("--{flag}: {why}"));
+            // A password is not shown again.
+            let word = if word.contains('@') { String::new() } else { format!(" `{word}`") };
+            wrong.push(format!("--{flag}{word}: {why}; write a base URL such as http://127.0.0.1:9101"));
             None
         }
     }

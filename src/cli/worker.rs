@@ -15,6 +15,7 @@ use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::clock::Clock;
 use crate::live::server::{ApiKey, RequestLog, SglangVersion, WorkerServerOptions, run_worker};
+use crate::live::url_at;
 use crate::node::NodeConfig;
 use crate::scenario::{self, Overlay, Scenario};
 
@@ -130,7 +131,7 @@ fn tell(
     };
     let at = address(http)?;
     let bootstrap_port = address(bootstrap.unwrap_or(http))?.port();
-    let (url, is_prefill) = (format!("http://{at}"), config.id.role == Role::Prefill);
+    let (url, is_prefill) = (url_at(at), config.id.role == Role::Prefill);
     if args.json {
         let line = json!({
             "worker": config.id.to_string(), "role": role_name(config.id.role), "url": url, "port": at.port(),

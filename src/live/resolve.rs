@@ -13,12 +13,7 @@ use crate::live::driver::{Connections, Descriptors, Shortage};
 use crate::live::probe::{self, Engine, Facts, Health, RouteFault, RouteMap, WorkerFacts};
 use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
-use crate::scenario::{
-    Address, Legs, Needs, OpenAiApi, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, TargetValue, resolve_router,
-};
-
-/// Bootstrap port where a prefill worker's is not given: SGLang's default.
-const BOOTSTRAP_PORT: u16 = 8998;
+use crate::scenario::{Address, Legs, Needs, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, resolve_router};
 
 /// A target and what is to be written down of it.
 #[derive(Debug)]
@@ -186,7 +181,7 @@ fn addresses(scenario: &Scenario) -> Addresses {
     let live = &scenario.live;
     let endpoint = |text: &String, is_prefill: bool| {
         let address = Address::parse(text).expect("a checked scenario has addresses");
-        let bootstrap_port = is_prefill.then_some(address.bootstrap_port.unwrap_or(BOOTSTRAP_PORT));
+        let bootstrap_port = is_prefill.then_some(address.bootstrap_port.unwrap_or(Endpoint::BOOTSTRAP_PORT));
         Endpoint { url: address.url, bootstrap_port }
     };
     let list = |texts: &[String], is_prefill| texts.iter().map(|text| endpoint(text, is_prefill)).collect();
@@ -223,7 +218,7 @@ fn take_in(scenario: &Scenario, seen: &Facts, target: &mut Target) -> Result<(),
         match target.router_kind {
             RouterKind::Auto => return Err(ResolveError::UnknownRouter { url }),
             kind @ (RouterKind::Smg | RouterKind::SglangRouter) if sessions => {
-                return Err(ResolveError::SessionsReachP { url, kind: label(kind).into() });
+                return Err(ResolveError::SessionsReachP { url, kind: kind.as_str().into() });
             }
             RouterKind::Pdreplay | RouterKind::Smg | RouterKind::SglangRouter => {}
         }
@@ -276,26 +271,20 @@ fn facts(scenario: &Scenario, target: &Target, seen: Option<&Facts>) -> TargetFa
     let ours = || env!("CARGO_PKG_VERSION").to_owned();
     let router = router.map(|url| RouterFact {
         url: url.clone(),
-        kind: label(target.router_kind).into(),
+        kind: target.router_kind.as_str().into(),
         version: seen.map_or_else(ours, |seen| seen.router.as_ref().map_or_else(String::new, |it| it.version.clone())),
     });
     TargetFacts {
-        kind: match live.target {
-            TargetKind::Embedded => "embedded",
-            TargetKind::Sglang => "sglang",
-            TargetKind::Openai => "openai",
-        }
-        .into(),
+        kind: live.target.as_str().into(),
         emulated: target.emulated,
         emulation_speed: live.emulation_speed,
         api: match target.dialect {
             Dialect::Generate => "generate",
-            Dialect::OpenAi(OpenAiApi::Completions) => "completions",
-            Dialect::OpenAi(OpenAiApi::Chat) => "chat",
+            Dialect::OpenAi(api) => api.as_str(),
         }
         .into(),
         model: target.model.clone(),
-        legs: two_legs.then(|| if target.legs == Legs::Router { "router" } else { "direct" }.into()),
+        legs: two_legs.then(|| target.legs.as_str().into()),
         router,
         workers: target.addresses.workers().map(worker).collect(),
         header: header(&needs, target),
@@ -308,24 +297,11 @@ fn facts(scenario: &Scenario, target: &Target, seen: Option<&Facts>) -> TargetFa
 /// What the router is told, in words.
 fn header(needs: &Needs, target: &Target) -> String {
     let header = &target.header;
-    let value = match header.target_value {
-        TargetValue::Index => "index",
-        TargetValue::Url => "url",
-        TargetValue::Id => "id",
-    };
+    let value = header.target_value.as_str();
     match (needs.target_header, needs.routing_key) {
         _ if needs.two_legs && !header.echo_name.is_empty() => format!("{}: echoed", header.echo_name),
         (true, _) => format!("{}: {value}", header.target_name),
         (false, true) => format!("{}: session", header.key_name),
         (false, false) => "none".into(),
-    }
-}
-
-fn label(kind: RouterKind) -> &'static str {
-    match kind {
-        RouterKind::Auto => "auto",
-        RouterKind::Pdreplay => "pdreplay",
-        RouterKind::Smg => "smg",
-        RouterKind::SglangRouter => "sglang-router",
     }
 }

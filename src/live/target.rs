@@ -3,6 +3,7 @@
 //! Made once before the run, from the scenario, the started cluster and what the target said of itself.
 
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::base::{Role, WorkerId};
@@ -32,6 +33,14 @@ pub struct Addresses {
     pub colocated: Vec<Endpoint>,
 }
 
+/// Base URL of what listens at `address`, as this machine reaches it: an address that means any is loopback.
+pub fn url_at(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    format!("http://{address}")
+}
+
 /// How a generate request is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -39,6 +48,42 @@ pub enum Dialect {
     Generate,
     /// An OpenAI endpoint.
     OpenAi(OpenAiApi),
+}
+
+impl Endpoint {
+    /// Port of a prefill worker's bootstrap server where none is given: SGLang's default.
+    pub const BOOTSTRAP_PORT: u16 = 8998;
+}
+
+impl Dialect {
+    /// Path that generate requests are posted to.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Dialect::Generate => "/generate",
+            Dialect::OpenAi(OpenAiApi::Completions) => "/v1/completions",
+            Dialect::OpenAi(OpenAiApi::Chat) => "/v1/chat/completions",
+        }
+    }
+}
+
+/// What an answer says of who served it, each a worker's base URL or name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServedBy<'a> {
+    /// Value of the header that the scenario names.
+    pub header: Option<&'a str>,
+    /// Text at the pointer that the scenario names.
+    pub pointed: Option<&'a str>,
+    /// Value of [`WORKER_HEADER`](crate::live::api::WORKER_HEADER).
+    pub own_header: Option<&'a str>,
+    /// What an emulated worker says of itself in its body.
+    pub emulated: Option<&'a str>,
+}
+
+impl<'a> ServedBy<'a> {
+    /// The words there are, the target's own first.
+    pub fn words(self) -> impl Iterator<Item = &'a str> {
+        [self.header, self.pointed, self.own_header, self.emulated].into_iter().flatten()
+    }
 }
 
 /// Wall-time limits of the client. `None`: no limit.

@@ -152,6 +152,60 @@ pub struct ServedByConfig {
     pub pointer: String,
 }
 
+impl TargetKind {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            TargetKind::Embedded => "embedded",
+            TargetKind::Sglang => "sglang",
+            TargetKind::Openai => "openai",
+        }
+    }
+}
+
+impl Legs {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Legs::Router => "router",
+            Legs::Direct => "direct",
+        }
+    }
+}
+
+impl RouterKind {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RouterKind::Auto => "auto",
+            RouterKind::Pdreplay => "pdreplay",
+            RouterKind::Smg => "smg",
+            RouterKind::SglangRouter => "sglang-router",
+        }
+    }
+}
+
+impl OpenAiApi {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OpenAiApi::Completions => "completions",
+            OpenAiApi::Chat => "chat",
+        }
+    }
+}
+
+impl TargetValue {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            TargetValue::Index => "index",
+            TargetValue::Url => "url",
+            TargetValue::Id => "id",
+        }
+    }
+}
+
 impl LiveConfig {
     /// The workers and the router are emulated ones, started for the run.
     pub fn is_embedded(&self) -> bool {

@@ -13,6 +13,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::live::ServedBy;
 use crate::live::api::{INCARNATION_HEADER, PREFILL_HEADER, WORKER_HEADER};
 use crate::live::client::body::{Body, Rendezvous};
 use crate::live::client::http::Counts;
@@ -276,8 +277,9 @@ impl Landing {
         let header = &line.target.served_by.header;
         let header = if header.is_empty() { None } else { text(&self.end.head, header) };
         let emulated = self.end.tally.emulated.as_ref().map(|emulated| emulated.worker.as_str());
-        let words = [header, self.end.pointed.as_deref(), text(&self.end.head, WORKER_HEADER), emulated];
-        words.into_iter().flatten().find_map(|word| addresses.named(word)).or(self.decode)
+        let (pointed, own_header) = (self.end.pointed.as_deref(), text(&self.end.head, WORKER_HEADER));
+        let said = ServedBy { header, pointed, own_header, emulated };
+        said.words().find_map(|word| addresses.named(word)).or(self.decode)
     }
 
     fn prefilled_by(&self, line: &Line) -> Option<WorkerId> {

@@ -17,9 +17,9 @@ use crate::cluster::{PdRouter, RouteAsk};
 use crate::live::client::http::{self, ClientError, Counts, Http};
 use crate::live::client::routes::Routes;
 use crate::live::clock::Clock;
-use crate::live::{Dialect, Heard, Target};
+use crate::live::{Heard, Target};
 use crate::protocol::{ErrorClass, Event, RoutingHeader};
-use crate::scenario::{Legs, OpenAiApi};
+use crate::scenario::Legs;
 
 /// See the module.
 #[derive(Debug)]
@@ -71,11 +71,7 @@ impl Line {
         sessions: HashMap<String, SessionIx>,
         seed: u64,
     ) -> Result<Line, ClientError> {
-        let path = match target.dialect {
-            Dialect::Generate => "/generate",
-            Dialect::OpenAi(OpenAiApi::Completions) => "/v1/completions",
-            Dialect::OpenAi(OpenAiApi::Chat) => "/v1/chat/completions",
-        };
+        let path = target.dialect.path();
         let url = |base: &str| http::base_url(&format!("{}{path}", base.trim_end_matches('/')));
         let endpoints = target.addresses.workers();
         let workers = endpoints.map(|(worker, at)| Ok((worker, url(&at.url)?))).collect::<Result<_, ClientError>>()?;

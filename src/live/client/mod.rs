@@ -46,6 +46,7 @@ pub use control::Looker;
 pub use http::{ClientCounters, ClientError, Http, Reply};
 pub use routes::{Prober, Probing};
 pub use sse::{SseParser, TooLong};
+pub use words::error_message;
 
 /// See the module.
 #[derive(Debug)]

@@ -71,6 +71,11 @@ fn of_status(status: Option<u16>) -> ErrorClass {
     }
 }
 
+/// The message in the body of a refusal, in one line and not long.
+pub fn error_message(body: &[u8]) -> String {
+    Words::of_body(body).message
+}
+
 /// What a server said of a failure.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Words {

@@ -16,7 +16,7 @@ use crate::base::{Role, Time, WorkerId};
 use crate::cluster::{Fault, FaultKind, Faults, Notice};
 use crate::live::clock::Clock;
 use crate::live::server::{WorkerServerOptions, serve_router, serve_worker};
-use crate::live::{Addresses, Endpoint};
+use crate::live::{Addresses, Endpoint, url_at};
 use crate::node::NodeConfig;
 
 /// Time between two looks at the count of requests, while a fault waits for it.
@@ -71,11 +71,11 @@ impl Supervisor {
                 Role::Colocated => &mut addresses.colocated,
             };
             let bootstrap_port = (id.role == Role::Prefill).then(|| node.address().port());
-            list.push(Endpoint { url: url(&node), bootstrap_port });
+            list.push(Endpoint { url: url_at(node.address()), bootstrap_port });
             workers.push((id, node));
         }
         let router = routed(&addresses).map(|behind| (router, behind));
-        addresses.router = router.as_ref().map(|(node, _)| url(node));
+        addresses.router = router.as_ref().map(|(node, _)| url_at(node.address()));
         let all = plan.faults.iter().map(|config| Fault::new(config, None, None));
         let faults = Faults::new(all.collect::<Result<_, _>>().map_err(ClusterError::Fault)?);
         let agenda = faults.timed().into_iter().map(|(number, at)| (at, number, false)).collect();
@@ -243,13 +243,4 @@ impl Supervisor {
         let options = self.plan.router(behind.clone(), self.clock, node.starts);
         node.start(move |listener, stop| serve_router(listener, options, stop.wait()))
     }
-}
-
-/// Base URL; an address that means any is reached by loopback.
-fn url(node: &Node) -> String {
-    let mut address = node.address();
-    if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
-    }
-    format!("http://{address}")
 }

@@ -19,7 +19,7 @@ use crate::live::client::{self, Http};
 use crate::live::clock::Clock;
 use crate::live::{Endpoint, Target};
 use crate::protocol::CallError;
-use crate::scenario::{Legs, Needs, TargetValue};
+use crate::scenario::{Address, Legs, Needs, TargetValue};
 
 /// Longest wait for one answer.
 const MOST_A_QUESTION: Duration = Duration::from_secs(3);
@@ -165,7 +165,7 @@ impl<'a> Look<'a> {
         let prefill = &self.target.addresses.prefill;
         let other = prefill.get(usize::from(worker.index) % prefill.len().max(1))?;
         let mut body = Question::Generate.body(self.target)?;
-        body["bootstrap_host"] = json!(host_of(&other.url));
+        body["bootstrap_host"] = json!(Address::parse(&other.url).ok()?.host);
         body["bootstrap_port"] = json!(other.bootstrap_port);
         // Away from the rooms of a run, which are drawn from the whole range.
         body["bootstrap_room"] = json!(u64::from(std::process::id()) << 16 | u64::from(worker.index));
@@ -266,25 +266,5 @@ impl<'a> Look<'a> {
         let reply = timeout(self.limit, call).await.map_err(|_| format!("no answer within {:?}", self.limit))?;
         let took = Duration::from_nanos(clock.now().since(Time::ZERO).ns());
         reply.map(|reply| Reply::of(&reply, took)).map_err(|error| error.message)
-    }
-}
-
-/// Host of a base URL, without brackets and port.
-fn host_of(url: &str) -> &str {
-    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
-    match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, _)) => host,
-        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_host_is_what_stands_between_scheme_and_port() {
-        let hosts = ["http://h:1", "https://a.b", "http://[::1]:9000", "http://127.0.0.1:8998"].map(host_of);
-        assert_eq!(hosts, ["h", "a.b", "::1", "127.0.0.1"]);
     }
 }

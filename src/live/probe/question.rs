@@ -69,11 +69,7 @@ impl Question {
             Question::Admission => ADMIT_PATH,
             Question::OpenSession => "/open_session",
             Question::CloseSession => "/close_session",
-            Question::Generate => match target.dialect {
-                Dialect::Generate => "/generate",
-                Dialect::OpenAi(OpenAiApi::Completions) => "/v1/completions",
-                Dialect::OpenAi(OpenAiApi::Chat) => "/v1/chat/completions",
-            },
+            Question::Generate => target.dialect.path(),
         }
     }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::reply::Looked;
 use crate::base::{Role, WorkerId};
 use crate::live::api::WORKER_HEADER;
-use crate::live::{Addresses, Target};
+use crate::live::{Addresses, ServedBy, Target};
 use crate::scenario::ServedByConfig;
 
 /// Value of the target header for each D.
@@ -162,7 +162,7 @@ impl fmt::Display for RouteMap {
             let gap = if decode == 0 { "" } else { " " };
             match value {
                 Some(value) => write!(f, "{gap}D{decode}={value}")?,
-                None => write!(f, "{gap}D{decode}=?")?,
+                None => write!(f, "{gap}D{decode}=-")?,
             }
         }
         Ok(())
@@ -190,14 +190,15 @@ impl Probed {
 
 /// Name or URL of the worker that served an answer.
 fn served_by_of(reply: &super::reply::Reply, served_by: &ServedByConfig) -> Option<String> {
-    let header = |name: &str| reply.header(name).map(str::to_owned);
-    let pointed = || {
-        let body = reply.json()?;
-        body.pointer(&served_by.pointer)?.as_str().map(str::to_owned)
+    let body = reply.json();
+    let text_at = |pointer: &str| body.as_ref()?.pointer(pointer)?.as_str();
+    let said = ServedBy {
+        header: if served_by.header.is_empty() { None } else { reply.header(&served_by.header) },
+        pointed: if served_by.pointer.is_empty() { None } else { text_at(&served_by.pointer) },
+        own_header: reply.header(WORKER_HEADER),
+        emulated: text_at("/meta_info/emulated/worker"),
     };
-    let configured = if served_by.header.is_empty() { None } else { header(&served_by.header) };
-    let pointed = if served_by.pointer.is_empty() { None } else { pointed() };
-    configured.or(pointed).or_else(|| header(WORKER_HEADER))
+    said.words().next().map(str::to_owned)
 }
 
 fn decode_of(addresses: &Addresses, probed: &Probed) -> Option<u16> {
@@ -237,7 +238,7 @@ mod tests {
         let probes = [(0, served(9201)), (1, served(9209)), (2, served(9200)), (3, Probed::NoWorker)];
         let map = RouteMap::from_probes(&addresses(3), &probes);
         assert_eq!(map.index, [Some(2), Some(0), None]);
-        assert_eq!(map.to_string(), "D0=2 D1=0 D2=?");
+        assert_eq!(map.to_string(), "D0=2 D1=0 D2=-");
         assert_eq!(map.missing().collect::<Vec<_>>(), [WorkerId::new(Role::Decode, 2)]);
         assert!(!map.is_complete() && RouteMap::in_order(3).is_complete());
         assert_eq!((map.of(0), map.of(2), map.of(7)), (Some(2), None, None));
@@ -251,6 +252,7 @@ mod tests {
         assert_eq!(reply(&[("x-smg-routed-worker-id", "http://h:9200")], "{}"), name("http://h:9200"));
         assert_eq!(reply(&[], "{\"meta_info\":{\"by\":\"D1\"}}"), name("D1"));
         assert_eq!(reply(&[("x-pdreplay-worker", "D2")], "{}"), name("D2"));
+        assert_eq!(reply(&[], "{\"meta_info\":{\"emulated\":{\"worker\":\"D3\"}}}"), name("D3"));
         assert_eq!(reply(&[], "{}"), Probed::Nameless);
     }
 

@@ -153,4 +153,11 @@ fn a_key_is_sent_and_never_shown() {
 fn bad_usage_is_refused_before_anything_is_asked() {
     doctor(&["--worker", "not a url"]).refused(&["not a url"]);
     doctor(&["--set", "live.nothing=1"]).refused(&["live.nothing"]);
+    let scratch = Scratch::new();
+    scratch.write("headers.txt", "X Team: spaced\n");
+    scratch.write("ca.pem", "-----BEGIN CERTIFICATE-----\nno base64\n-----END CERTIFICATE-----\n");
+    let worker = ["--mechanism", "dp", "--policy", "default", "--worker", "https://127.0.0.1:9"];
+    for (file, key) in [("headers.txt", "headers_file"), ("ca.pem", "ca_file")] {
+        scratch.run(&[&["doctor"], &worker[..], &["--set", &format!("live.{key}={file}")]].concat()).refused(&[key]);
+    }
 }

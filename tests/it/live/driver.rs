@@ -21,8 +21,7 @@ fn many(sessions: u32) -> String {
 }
 
 fn embedded(trace: &str) -> LiveRun {
-    let run = LiveRun::of(trace).args(&["--emulation-speed", "10"]).set("cluster", "{prefill=1, decode=2}");
-    run.set("integrity.max_schedule_lag_p99_ms", "1e6")
+    LiveRun::of(trace).args(&["--emulation-speed", "10"]).set("cluster", "{prefill=1, decode=2}")
 }
 
 fn until_recorded(run: &Playing, lines: usize) {
@@ -184,6 +183,18 @@ fn what_cannot_be_reached_or_done_is_refused_before_anything_is_written() {
     let fake = Fake::always(Script::chat(2));
     let speed = ["--set", "live.target=sglang", "--emulation-speed", "10", "--worker"];
     refused(&[&dp[..], &speed, &[&fake.url()]].concat(), &["runs in real time", "--emulation-speed 1"]);
+}
+
+#[test]
+fn a_server_that_a_run_in_virtual_time_would_not_use_is_refused() {
+    let scratch = Scratch::new();
+    let nobody = "http://127.0.0.1:9";
+    for flag in ["--router", "--prefill", "--decode", "--worker", "--api-key-env"] {
+        let ran = scratch.run(&["replay", flag, nobody]).refused(&[flag, "virtual time", "hint: add --target live"]);
+        assert!(!ran.stderr.contains("--name"), "{}", ran.stderr);
+    }
+    assert!(!scratch.join("outputs").exists(), "nothing is written");
+    scratch.run(&["preflight", "--mechanism", "dp", "--policy", "default", "--worker", nobody]).code(0);
 }
 
 #[test]

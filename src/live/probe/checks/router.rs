@@ -23,7 +23,7 @@ pub(super) fn reachable(case: &Case) -> Option<Check> {
 pub(super) fn kind(case: &Case) -> Option<Check> {
     const NAME: &str = "router kind";
     let router = case.facts.router.as_ref()?;
-    let found = format!("{} {}", label(router.kind), router.version);
+    let found = format!("{} {}", router.kind.as_str(), router.version);
     let found = found.trim_end();
     let configured = case.target.router_kind;
     if router.kind == RouterKind::Auto {
@@ -32,7 +32,7 @@ pub(super) fn kind(case: &Case) -> Option<Check> {
         return Some(Check::new(NAME, Verdict::Warn, detail, off, "set live.router_kind"));
     }
     if configured != RouterKind::Auto && configured != router.kind {
-        let detail = format!("{found}, but live.router_kind = \"{}\"", label(configured));
+        let detail = format!("{found}, but live.router_kind = \"{}\"", configured.as_str());
         return Some(Check::new(NAME, Verdict::Fail, detail, "", "set live.router_kind = \"auto\""));
     }
     if router.kind == RouterKind::SglangRouter {
@@ -40,15 +40,6 @@ pub(super) fn kind(case: &Case) -> Option<Check> {
         return Some(Check::new(NAME, Verdict::Warn, found, off, "use smg, or live.legs = \"direct\""));
     }
     Some(Check::ok(NAME, found))
-}
-
-fn label(kind: RouterKind) -> &'static str {
-    match kind {
-        RouterKind::Auto => "unknown",
-        RouterKind::Pdreplay => "pdreplay",
-        RouterKind::Smg => "smg",
-        RouterKind::SglangRouter => "sglang-router",
-    }
 }
 
 /// Workers of ours that the router's own list lacks. Addresses may be written in another way there, so it is a warning.
