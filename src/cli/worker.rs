@@ -113,6 +113,7 @@ pub fn run(args: &WorkerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         cluster: scenario.cluster,
         block_size: args.block_size,
         faults: scenario.fault,
+        strikes: None,
     };
     tell(args, &config, (options.identity, &http, bootstrap.as_ref()))?;
     run_worker(http, bootstrap, config, options, move || signals.caught().is_some())

@@ -6,6 +6,7 @@
 //! `driver`.
 
 pub mod api;
+mod blame;
 pub mod client;
 pub mod clock;
 pub mod cluster;

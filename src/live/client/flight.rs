@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
 use crate::live::ServedBy;
 use crate::live::api::{INCARNATION_HEADER, PREFILL_HEADER, WORKER_HEADER};
+use crate::live::blame::{PATIENCE, is_of_hand_off};
 use crate::live::client::body::{Body, Rendezvous};
 use crate::live::client::http::Counts;
 use crate::live::client::leg::{self, LegEnd};
@@ -151,29 +152,29 @@ impl Flight {
         let decode = self.leg(line, d, d_url, &headers, self.body.clone().whole(Some(&meet)), sent);
         tokio::pin!(decode);
         let mut prefill_leg = None;
-        let end = loop {
-            tokio::select! {
-                biased;
-                outcome = &mut prefilled, if prefill_leg.is_none() => match outcome {
-                    Ok((mut end, took)) => match prefill_failure(line, p, &end) {
-                        Some(finish) => {
-                            end.finish = Some(finish);
-                            break end;
-                        }
-                        None => prefill_leg = Some(took),
-                    },
-                    // Its task ended without a word: only at the end of the run.
-                    Err(_) => prefill_leg = Some(Dur::ZERO),
-                },
-                end = &mut decode => {
-                    if end.failure().is_none() {
-                        guard.0 = None;
-                        finish_later(line, prefill);
-                    }
-                    break end;
+        let end = tokio::select! {
+            biased;
+            outcome = &mut prefilled => match prefill_end(line, p, outcome) {
+                Err(end) if blame_is_open(&end) => timeout(PATIENCE, decode).await.unwrap_or(end),
+                Err(end) => end,
+                Ok(took) => {
+                    prefill_leg = Some(took);
+                    decode.await
                 }
-            }
+            },
+            end = &mut decode => match end.failure() {
+                Some(_) if blame_is_open(&end) => {
+                    let outcome = timeout(PATIENCE, &mut prefilled).await;
+                    let prefill = outcome.ok().and_then(|outcome| prefill_end(line, p, outcome).err());
+                    prefill.filter(|prefill| !blame_is_open(prefill)).unwrap_or(end)
+                }
+                _ => end,
+            },
         };
+        if end.failure().is_none() {
+            guard.0 = None;
+            finish_later(line, prefill);
+        }
         Landing { end, prefill: Some(p), decode: Some(d), prefill_leg }
     }
 
@@ -326,6 +327,23 @@ fn prefill_leg(
         rest.drain().await;
     });
     (prefilled, task)
+}
+
+/// How long a prefill leg took, or its end when that ends the request.
+fn prefill_end(
+    line: &Line,
+    p: WorkerId,
+    outcome: Result<(LegEnd, Dur), oneshot::error::RecvError>,
+) -> Result<Dur, LegEnd> {
+    // Its task ends without a word only at the end of the run.
+    let Ok((mut end, took)) = outcome else { return Ok(Dur::ZERO) };
+    let Some(finish) = prefill_failure(line, p, &end) else { return Ok(took) };
+    end.finish = Some(finish);
+    Err(end)
+}
+
+fn blame_is_open(end: &LegEnd) -> bool {
+    end.failure().is_some_and(|(_, words)| is_of_hand_off(words))
 }
 
 /// What a prefill leg's end means for the request, if it ends it.

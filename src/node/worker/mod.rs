@@ -103,7 +103,7 @@ enum Due {
     Engine(Box<Output>),
     RefuseRequest(RequestIx, Refusal),
     RefuseCall(Exchange, Refusal),
-    FaultBegins(usize),
+    FaultBegins(usize, Time),
     FaultEnds(usize),
     TransferStarts(u64, RequestIx),
     TransferFails(u64, RequestIx),
@@ -129,7 +129,7 @@ impl WorkerNode {
             pulls: BTreeMap::new(),
             links: Links::new(prefill, cluster.decode.into(), cluster.link.gbytes_per_s),
             ingress: Ingress::default(),
-            faults: NodeFaults::new(&config.faults),
+            faults: NodeFaults::new(&config),
             agenda: Agenda::default(),
             patience: Patience::default(),
             outputs: VecDeque::new(),
@@ -164,6 +164,7 @@ impl WorkerNode {
             NodeInput::Ingress { decode, flows } => {
                 self.hear_ingress(decode, flows);
             }
+            NodeInput::FaultBegins { fault, at } => self.begin_fault(fault, at),
             NodeInput::PullMoves(exchange) => self.pull_moves(exchange),
             NodeInput::HandedOver { exchange, result } => self.handed_over(exchange, result),
         }
@@ -220,7 +221,7 @@ impl WorkerNode {
                     self.outputs.push_back(NodeOutput::Refused { exchange, refusal });
                 }
             }
-            Due::FaultBegins(fault) => self.begin_fault(fault),
+            Due::FaultBegins(fault, at) => self.begin_fault(fault, at),
             Due::FaultEnds(fault) => self.end_fault(fault),
             Due::TransferStarts(room, request) => self.start_transfer(room, request),
             Due::TransferFails(room, request) => self.fail_transfer(room, request),

@@ -67,8 +67,8 @@ impl Front {
         let exchange = Exchange(self.next.fetch_add(1, Ordering::Relaxed));
         let sheet = Arc::new(Sheet::default());
         let input = input(exchange);
-        if let (NodeInput::Generate { .. }, Some(requests)) = (&input, &self.options.requests) {
-            requests.fetch_add(1, Ordering::Relaxed);
+        if let (NodeInput::Generate { ask, .. }, Some(triggers)) = (&input, &self.options.triggers) {
+            triggers.count(self.options.clock.now(), ask.bootstrap.as_ref().map(|bootstrap| bootstrap.room));
         }
         self.ask(Message::Begin { exchange, input, sheet: Arc::clone(&sheet) }).await?;
         Ok(Open::new(exchange, sheet, self.to_owner.clone()))

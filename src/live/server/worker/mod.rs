@@ -20,9 +20,11 @@ mod owner;
 mod peer;
 #[cfg(test)]
 mod tests;
+mod triggers;
 mod words;
 
 pub use options::{ApiKey, Listeners, RequestLog, SglangVersion, WorkerServerOptions};
+pub use triggers::Triggers;
 
 use std::io;
 use std::sync::Arc;
@@ -54,7 +56,10 @@ pub async fn serve_worker(
     let Listeners { http, bootstrap } = listeners.into();
     let bootstrap_address = bootstrap.as_ref().unwrap_or(&http).local_addr()?;
     let (to_owner, inbox) = inbox::inbox(INBOX);
-    let owner = Owner::new(WorkerNode::new(config.clone()), options.clock, Peers::new(config.id, to_owner.clone()));
+    let triggers = options.triggers.clone().unwrap_or_else(|| Arc::new(Triggers::of(&config.faults)));
+    let options = WorkerServerOptions { triggers: Some(Arc::clone(&triggers)), ..options };
+    let peers = Peers::new(config.id, to_owner.clone());
+    let owner = Owner::new(WorkerNode::new(config.clone()), options.clock, peers, triggers);
     let grace = options.grace;
     let front = Arc::new(Front::new(to_owner, config, options, bootstrap_address));
     let (stopping, stopped) = watch::channel(false);

@@ -14,6 +14,7 @@ use super::exchange::Sheet;
 use super::inbox::Inbox;
 use super::metrics::Timings;
 use super::peer::{Address, Peers};
+use super::triggers::Triggers;
 use crate::base::Time;
 use crate::live::clock::{Alarm, Clock};
 use crate::node::{Exchange, HandedOver, NodeCounters, NodeInput, NodeOutput, WorkerNode};
@@ -65,6 +66,9 @@ pub(super) struct Owner {
     clock: Clock,
     sheets: BTreeMap<Exchange, Entry>,
     peers: Peers,
+    triggers: Arc<Triggers>,
+    /// Faults begun by count that the node knows of.
+    begun: usize,
     timings: Timings,
 }
 
@@ -76,13 +80,15 @@ struct Entry {
 }
 
 impl Owner {
-    pub fn new(node: WorkerNode, clock: Clock, peers: Peers) -> Owner {
-        Owner { node, clock, sheets: BTreeMap::new(), peers, timings: Timings::default() }
+    pub fn new(node: WorkerNode, clock: Clock, peers: Peers, triggers: Arc<Triggers>) -> Owner {
+        Owner { node, clock, sheets: BTreeMap::new(), peers, triggers, begun: 0, timings: Timings::default() }
     }
 
     /// Until every sender is gone. Errors: the kernel gives no timer.
     pub async fn run(mut self, mut inbox: Inbox) -> io::Result<()> {
         let alarm = Alarm::new()?;
+        let mut watch = self.triggers.watch();
+        self.begin_faults(self.clock.now());
         loop {
             let wake = self.node.poll_timeout();
             tokio::select! {
@@ -91,6 +97,8 @@ impl Owner {
                     Some(message) => self.take(message),
                     None => return Ok(()),
                 },
+                // The triggers are ours too, so their news never end.
+                Ok(()) = watch.changed() => self.begin_faults(self.clock.now()),
                 woken = sleep(&alarm, &self.clock, wake) => woken?,
             }
             for _ in 1..TURN {
@@ -105,6 +113,7 @@ impl Owner {
     fn take(&mut self, message: Message) {
         let now = self.clock.now();
         self.catch_up(now);
+        self.begin_faults(now);
         match message {
             Message::Begin { exchange, input, sheet } => {
                 self.sheets.insert(exchange, Entry { sheet, began: now, token: None });
@@ -136,6 +145,16 @@ impl Owner {
             Message::Told(address) => self.peers.told(address),
         }
         self.drain(now);
+    }
+
+    /// Tells the node of the counts that were reached.
+    fn begin_faults(&mut self, now: Time) {
+        for (fault, at) in self.triggers.begun(self.begun) {
+            self.begun += 1;
+            self.catch_up(now);
+            self.node.handle_input(now, NodeInput::FaultBegins { fault, at });
+            self.drain(now);
+        }
     }
 
     /// Every wake up to `now`, each at its own time.
