@@ -3,6 +3,7 @@
 //! The one place that builds an HTTP client: no redirects, no hidden repeats, no proxy for loopback, secrets as
 //! sensitive headers. The live probes use it too. Owns no endpoint and no reading of streams.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::error::Error as _;
 use std::io;
@@ -18,6 +19,7 @@ use reqwest::{Certificate, Client, NoProxy, Proxy, RequestBuilder, Response, Url
 use tokio::time::timeout;
 
 use crate::live::Target;
+use crate::live::client::mask::Mask;
 use crate::protocol::{CallError, ErrorClass};
 
 /// Hosts that never go through a proxy.
@@ -130,6 +132,8 @@ pub struct Http {
     client: Client,
     control: Duration,
     connect: Duration,
+    /// What servers say passes through it before anybody reads it.
+    pub(super) mask: Arc<Mask>,
     pub(super) counts: Arc<Counts>,
 }
 
@@ -162,7 +166,8 @@ impl Http {
         // The system's certificates take time to load and may be missing: only for who needs them.
         builder = if needs_tls(target) { builder.tls_certs_merge(extra) } else { builder.tls_certs_only(extra) };
         let client = builder.build().map_err(setup)?;
-        Ok(Http { client, control: target.limits.control, connect: target.limits.connect, counts })
+        let (control, connect) = (target.limits.control, target.limits.connect);
+        Ok(Http { client, control, connect, mask: Arc::new(Mask::of(&target.secrets)), counts })
     }
 
     /// GET within the limit of control calls.
@@ -184,9 +189,10 @@ impl Http {
 
     async fn call(&self, request: RequestBuilder, size: usize) -> Result<Reply, CallError> {
         let exchange = async {
-            let response = self.send(request, size).await.0.map_err(|error| self.broken(&error, Stage::Sending).1)?;
-            let (status, headers) = (response.status().as_u16(), response.headers().clone());
-            let body = body_of(response).await.map_err(|error| self.broken(&error, Stage::Reading).1)?;
+            let mut response =
+                self.send(request, size).await.0.map_err(|error| self.broken(&error, Stage::Sending).1)?;
+            let (status, headers) = (response.status().as_u16(), self.head_of(&mut response));
+            let body = self.body_of(response).await.map_err(|error| self.broken(&error, Stage::Reading).1)?;
             Ok(Reply { status, headers, body })
         };
         match timeout(self.control, exchange).await {
@@ -219,6 +225,28 @@ impl Http {
             .await
     }
 
+    /// The head of an answer, without secrets.
+    pub(super) fn head_of(&self, response: &mut Response) -> HeaderMap {
+        let mut head = std::mem::take(response.headers_mut());
+        self.mask.head(&mut head);
+        head
+    }
+
+    /// The body of an answer that is no stream, without secrets, up to a limit; to its end where it is shorter, so that
+    /// the connection is kept.
+    pub(super) async fn body_of(&self, mut response: Response) -> Result<Bytes, reqwest::Error> {
+        let mut body = Vec::new();
+        while body.len() < MOST_BODY {
+            let Some(piece) = response.chunk().await? else { break };
+            body.extend_from_slice(&piece);
+        }
+        let masked = match self.mask.data(&body) {
+            Cow::Owned(masked) => Some(masked),
+            Cow::Borrowed(_) => None,
+        };
+        Ok(masked.unwrap_or(body).into())
+    }
+
     /// Class and words of a transport error.
     pub(super) fn broken(&self, error: &reqwest::Error, stage: Stage) -> (ErrorClass, String) {
         let host = error.url().and_then(authority).unwrap_or_else(|| "the target".into());
@@ -248,16 +276,6 @@ pub(super) enum Stage {
     Sending,
     /// After it.
     Reading,
-}
-
-/// The body of an answer that is no stream, up to a limit; to its end where it is shorter, so that the connection is kept.
-pub(super) async fn body_of(mut response: Response) -> Result<Bytes, reqwest::Error> {
-    let mut body = Vec::new();
-    while body.len() < MOST_BODY {
-        let Some(piece) = response.chunk().await? else { break };
-        body.extend_from_slice(&piece);
-    }
-    Ok(body.into())
 }
 
 /// The connection surely carried the request and closed without a byte of an answer.

@@ -12,6 +12,7 @@ mod flight;
 mod http;
 mod leg;
 mod line;
+mod mask;
 mod retry;
 mod routes;
 mod sse;

@@ -279,3 +279,39 @@ fn secrets_are_sent_and_never_shown() {
     let message = client("ftp://me:hush@host", "a");
     assert!(message.contains("ftp://host") && !message.contains("hush"), "{message}");
 }
+
+#[test]
+fn secrets_that_a_server_says_back_are_masked_wherever_they_stand() {
+    let error = |message: &str| format!("data: {{\"error\":{{\"message\":\"{message}\"}}}}\n\n");
+    let abort = r#"{"type":"abort","message":"no Bearer SEKRET-1"}"#;
+    let scripts = [
+        Script::json(401, "bad key: Bearer SEKRET-1, team: team-SEKRET"),
+        Script::json(401, r#"{"error":{"message":"who is \u0053EKRET-1","code":"SEKRET-1"}}"#),
+        Script::json(429, "").header("retry-after", "SEKRET-1"),
+        Script::json(307, "").header("location", "http://a/?key=SEKRET-1"),
+        Script::json(503, "").header("x-smg-error-code", "team-SEKRET"),
+        Script::json(200, r#"{"error":"SEKRET-1"}"#),
+        Script::json(200, "SEKRET-1"),
+        Script::json(200, "").header("content-type", "text/SEKRET-1"),
+        Script::stream().then(0, &error("no SEKRET-1")),
+        Script::stream().then(0, "data: SEKRET-1 {\n\n"),
+        Script::stream().then(0, &generate_event(1, abort)).then(0, "data: [DONE]\n\n"),
+    ];
+    let secrets = || Secrets {
+        headers: vec![("authorization".into(), "Bearer SEKRET-1".into()), ("x-team".into(), "team-SEKRET".into())],
+        ca_pem: None,
+    };
+    for script in scripts {
+        let shown = format!("{script:?}");
+        let answer = block_on(answer_to(Dialect::Generate, |target| target.secrets = secrets(), script));
+        assert!(!format!("{answer:?}").contains("SEKRET"), "{shown}\n{answer:?}");
+        assert!(failure(&answer).1.contains("***"), "{shown}\n{answer:?}");
+    }
+    block_on(async {
+        let trace = two_turns();
+        let fake = Fake::start(|_| Script::json(200, r#"{"version":"SEKRET-1"}"#).header("server", "SEKRET-1")).await;
+        let rig = Rig::new(&trace, Target { secrets: secrets(), ..target(&[&fake.url]) });
+        let reply = rig.client.looker().http().get(&format!("{}/version", fake.url)).await.unwrap();
+        assert_eq!((&reply.body[..], reply.header("server")), (&br#"{"version":"***"}"#[..], Some("***")));
+    });
+}
