@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use thiserror::Error;
 
 use crate::live::Secrets;
-use crate::scenario::{LiveConfig, is_header_name};
+use crate::scenario::{LiveConfig, is_header_name, is_reserved_header};
 
 /// Readable by others than the owner.
 const OTHERS_MAY_READ: u32 = 0o044;
@@ -90,6 +90,11 @@ fn headers(path: &str, text: &str) -> Result<Vec<(String, String)>, SecretError>
     let header = |(line, number): (&str, u32)| {
         let parts = line.split_once(':').map(|(name, value)| (name.trim(), value.trim()));
         match parts {
+            Some((name, _)) if is_reserved_header(name) => Err(SecretError {
+                key: "headers_file",
+                cause: format!("line {number} of {path} gives {name}, which the client itself sets"),
+                remedy: "leave it out".into(),
+            }),
             Some((name, value)) if is_header_name(name) && value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) => {
                 Ok((name.to_ascii_lowercase(), value.to_owned()))
             }
@@ -166,6 +171,12 @@ mod tests {
         let found = read_secrets(&LiveConfig { headers_file: good, ..LiveConfig::default() }).unwrap();
         let wanted = [("x-team", "blue"), ("x-route", "a b")].map(|(name, value)| (name.into(), value.into()));
         assert_eq!(found.secrets.headers, wanted);
+        for name in ["Content-Length", "transfer-encoding", "Host", "Connection"] {
+            let reserved = file("reserved", &format!("X-Team: blue\n{name}: 7\n"), 0o600);
+            let live = LiveConfig { headers_file: reserved, ..LiveConfig::default() };
+            let error = read_secrets(&live).unwrap_err().to_string();
+            assert!(error.contains(&format!("gives {name}, which the client itself sets")), "{error}");
+        }
         let bad = file("bad", "X-Team: blue\nsecret-without-colon\n", 0o600);
         let error = read_secrets(&LiveConfig { headers_file: bad, ..LiveConfig::default() }).unwrap_err().to_string();
         assert!(error.contains("line 2") && !error.contains("secret-without-colon"), "{error}");
