@@ -175,7 +175,11 @@ pub(in crate::live) fn describe(
             control: Duration::from_secs_f64(live.control_timeout_s),
             pool_idle: Duration::from_secs_f64(live.pool_idle_s),
         },
-        retries: Retries { most: live.retries, backoff: Duration::from_millis(live.retry_backoff_ms) },
+        retries: Retries {
+            most: live.retries,
+            backoff: Duration::from_millis(live.retry_backoff_ms),
+            longest: Duration::from_secs_f64(live.retry_wait_max_s),
+        },
         pool: most.map_or(sessions, |most| most as usize).max(1),
         body_cache: (live.body_cache_mib as usize) << 20,
         token_ids: (live.token_id_min, live.token_id_count),

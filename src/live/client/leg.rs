@@ -150,11 +150,18 @@ async fn refused(line: &Line, mut end: LegEnd, response: Response) -> LegEnd {
             message.push_str(&format!(": {label}{part}"));
         }
     }
+    let mut message = words::short(&message);
     if matches!(status, 429 | 503) {
-        end.again = Some(Again(retry::retry_after(&retry_after)));
         line.count_throttled();
+        let (wait, retries) = (retry::retry_after(&retry_after), line.target.retries);
+        let is_long = wait.is_some_and(|wait| wait > retries.longest);
+        end.again = (!is_long).then_some(Again(wait));
+        if is_long && retries.most > 0 {
+            let longest = retries.longest.as_secs_f64();
+            message.push_str(&format!("; longer than live.retry_wait_max_s = {longest}: not sent again"));
+        }
     }
-    end.fail(class, words::short(&message))
+    end.fail(class, message)
 }
 
 /// A 200 answer of another type: an error in JSON, or a page of something in between.

@@ -32,7 +32,8 @@ async fn first_answers(scripts: Vec<Script>) -> Fake {
 }
 
 fn with_retries(fake: &Fake, most: u32) -> Target {
-    Target { retries: Retries { most, backoff: Duration::from_millis(30) }, ..target(&[&fake.url]) }
+    let retries = Retries { most, backoff: Duration::from_millis(30), longest: Duration::from_secs(60) };
+    Target { retries, ..target(&[&fake.url]) }
 }
 
 #[test]
@@ -313,5 +314,25 @@ fn secrets_that_a_server_says_back_are_masked_wherever_they_stand() {
         let rig = Rig::new(&trace, Target { secrets: secrets(), ..target(&[&fake.url]) });
         let reply = rig.client.looker().http().get(&format!("{}/version", fake.url)).await.unwrap();
         assert_eq!((&reply.body[..], reply.header("server")), (&br#"{"version":"***"}"#[..], Some("***")));
+    });
+}
+
+#[test]
+fn a_server_that_asks_for_a_long_wait_is_not_asked_again() {
+    block_on(async {
+        let trace = two_turns();
+        for wait in ["61", "99999999999999", "Sun, 06 Nov 2094 08:49:39 GMT"] {
+            let fake = first_answers(vec![Script::json(429, "later").header("retry-after", wait)]).await;
+            let answer = Rig::new(&trace, with_retries(&fake, 2)).finish(generate_of(&trace, 0)).await;
+            let (class, message) = failure(&answer);
+            assert_eq!((class, answer.attempts, answer.retry_wait), (ErrorClass::Overloaded, 1, Dur::ZERO));
+            assert!(message.ends_with("longer than live.retry_wait_max_s = 60: not sent again"), "{message}");
+        }
+        // Doubled waits stop growing at the same bound.
+        let fake = Fake::start(|_| Script::json(503, "later")).await;
+        let mut target = with_retries(&fake, 5);
+        target.retries.longest = Duration::from_millis(40);
+        let answer = Rig::new(&trace, target).finish(generate_of(&trace, 0)).await;
+        assert_eq!((answer.attempts, answer.retry_wait), (6, Dur::from_millis(30 + 4 * 40)));
     });
 }

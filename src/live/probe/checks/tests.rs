@@ -34,7 +34,7 @@ fn target() -> Target {
         served_by: ServedByConfig::default(),
         router_config: RouterConfig::default(),
         limits: Limits { connect: second, first_token: None, stall: None, control: second, pool_idle: 3 * second },
-        retries: Retries { most: 0, backoff: second },
+        retries: Retries { most: 0, backoff: second, longest: second },
         pool: 8,
         body_cache: 1 << 20,
         token_ids: (1000, 100),
