@@ -7,6 +7,7 @@
 //! answered exactly once, time-outs included. Everything runs as tasks of the runtime that calls [`Client::perform`].
 
 mod body;
+mod broken;
 mod control;
 mod flight;
 mod http;

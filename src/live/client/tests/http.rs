@@ -336,3 +336,22 @@ fn a_server_that_asks_for_a_long_wait_is_not_asked_again() {
         assert_eq!((answer.attempts, answer.retry_wait), (6, Dur::from_millis(30 + 4 * 40)));
     });
 }
+
+#[test]
+fn a_proxy_that_is_not_there_is_named_and_not_the_target() {
+    block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let trace = two_turns();
+        let with = |url: &str| Target { proxy: Some(proxy.clone()), ..target(&[url]) };
+        // An address of documentation: nothing is sent there.
+        let answer = Rig::new(&trace, with("http://192.0.2.1:80")).finish(generate_of(&trace, 0)).await;
+        let (class, message) = failure(&answer);
+        assert_eq!(class, ErrorClass::WorkerLost);
+        let wanted = format!("the proxy {proxy} takes no connection; start it, or correct live.proxy");
+        assert!(message.contains(&wanted), "{message}");
+        let answer = Rig::new(&trace, with(&proxy)).finish(generate_of(&trace, 0)).await;
+        assert!(failure(&answer).1.contains("connection refused by"), "loopback takes no proxy: {answer:?}");
+    });
+}
