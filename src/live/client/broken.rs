@@ -41,15 +41,17 @@ fn certificate_words(error: &CertificateError) -> String {
 fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut cause = error.source();
     while let Some(inner) = cause {
-        // An io::Error hides what it wraps from `source`.
-        let wrapped = inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let wrapped = wrapped.and_then(|wrapped| wrapped.downcast_ref());
-        if let Some(tls) = wrapped.or_else(|| inner.downcast_ref()) {
+        if let Some(tls) = wrapped(inner) {
             return Some(tls);
         }
         cause = inner.source();
     }
     None
+}
+
+/// TLS's own error in as many input/output errors as there are around it: `source` does not tell what those wrap.
+fn wrapped<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    error.downcast_ref().or_else(|| wrapped(error.downcast_ref::<io::Error>()?.get_ref()?))
 }
 
 /// What a silent end may mean: an answer to TLS that never comes.
