@@ -1,5 +1,6 @@
 //! `router`: the PD router as a process of its own, in front of workers that are already there.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -135,6 +136,12 @@ impl RouterArgs {
             words.iter().filter_map(|word| endpoint(flag, word, &mut wrong)).collect()
         };
         let (decode, colocated) = (plain("decode", &self.decode), plain("worker", &self.worker));
+        let mut seen = BTreeSet::new();
+        for Endpoint { url, .. } in prefill.iter().chain(&decode).chain(&colocated) {
+            if !seen.insert(url) {
+                wrong.push(format!("{url} is given a second time; give each worker once"));
+            }
+        }
         if wrong.is_empty() {
             return Ok(Addresses { router: None, prefill, decode, colocated });
         }

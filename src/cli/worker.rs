@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -31,6 +32,9 @@ Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most 2 s
 
 /// Incarnations of processes count tenths of a second from 2025-01-01 UTC, seconds since 1970.
 const INCARNATIONS_FROM: i64 = 1_735_689_600;
+
+/// Emulation speeds that a scenario may have, too.
+const SPEEDS: RangeInclusive<f64> = 1e-3..=1e4;
 
 /// Arguments of `worker`.
 #[derive(Debug, Args)]
@@ -202,8 +206,9 @@ impl WorkerArgs {
 
     fn options(&self, scenario: &Scenario, terminal: &Terminal) -> Result<WorkerServerOptions, Failure> {
         let speed = self.emulation_speed.unwrap_or(scenario.live.emulation_speed);
-        if !(speed.is_finite() && speed > 0.0) {
-            return Err(Failure::input(format!("the emulation speed is {speed}")).hint("give a number above 0"));
+        if !SPEEDS.contains(&speed) {
+            let hint = format!("give a number from {} to {}", SPEEDS.start(), SPEEDS.end());
+            return Err(Failure::input(format!("the emulation speed is {speed:?}")).hint(hint));
         }
         let loading = Dur::from_secs_f64(self.loading_s).ok_or_else(|| {
             Failure::input(format!("--loading-s is {}", self.loading_s)).hint("give 0 or a number of seconds")

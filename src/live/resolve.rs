@@ -34,13 +34,11 @@ pub enum ResolveError {
     #[error("cannot look at the target: {0}")]
     Start(std::io::Error),
     /// No server of a role answers.
-    #[error("no {role} answers: {why}; start it, or correct `live.{key}`")]
+    #[error("no {role} answers: {why}")]
     Down {
         /// `router`, `decode worker`, ….
         role: &'static str,
-        /// Key of the scenario.
-        key: &'static str,
-        /// The first one's address and what happened there.
+        /// The first one's address, what happened there, what to do.
         why: String,
     },
     /// The router's kind cannot be told.
@@ -168,7 +166,11 @@ pub(in crate::live) fn describe(
             control: Duration::from_secs_f64(live.control_timeout_s),
             pool_idle: Duration::from_secs_f64(live.pool_idle_s),
         },
-        retries: Retries { most: live.retries, backoff: Duration::from_millis(live.retry_backoff_ms) },
+        retries: Retries {
+            most: live.retries,
+            backoff: Duration::from_millis(live.retry_backoff_ms),
+            longest: Duration::from_secs_f64(live.retry_wait_max_s),
+        },
         pool: most.map_or(sessions, |most| most as usize).max(1),
         body_cache: (live.body_cache_mib as usize) << 20,
         token_ids: (live.token_id_min, live.token_id_count),
@@ -199,17 +201,15 @@ fn take_in(scenario: &Scenario, seen: &Facts, target: &mut Target) -> Result<(),
     let roles = [("prefill worker", "prefill", 'P'), ("decode worker", "decode", 'D'), ("worker", "colocated", 'W')];
     for (role, key, letter) in roles.into_iter().filter(|(_, _, letter)| (*letter != 'W') == two_legs) {
         let workers: Vec<&WorkerFacts> = seen.workers.iter().filter(|w| w.worker.role.letter() == letter).collect();
-        let downs =
-            workers.iter().filter_map(|worker| down(&worker.health).map(|why| format!("{}: {why}", worker.url)));
+        let downs = workers.iter().filter_map(|worker| down(&worker.health).map(|why| told(&worker.url, why, key)));
         let downs: Vec<String> = downs.collect();
         if let Some(why) = downs.first().filter(|_| downs.len() == workers.len()) {
-            return Err(ResolveError::Down { role, key, why: why.clone() });
+            return Err(ResolveError::Down { role, why: why.clone() });
         }
     }
     if let Some(router) = seen.router.as_ref().filter(|_| two_legs && target.legs == Legs::Router) {
         if let Some(why) = down(&router.health) {
-            let why = format!("{}: {why}", router.url);
-            return Err(ResolveError::Down { role: "router", key: "router", why });
+            return Err(ResolveError::Down { role: "router", why: told(&router.url, why, "router") });
         }
         if target.router_kind == RouterKind::Auto {
             target.router_kind = router.kind;
@@ -231,6 +231,16 @@ fn take_in(scenario: &Scenario, seen: &Facts, target: &mut Target) -> Result<(),
         target.model = seen.workers.iter().find_map(|worker| worker.models.first().cloned()).unwrap_or_default();
     }
     Ok(())
+}
+
+/// What happened at an address, and what to do: what the client's words say themselves, or what may be.
+fn told(url: &str, why: &str, key: &str) -> String {
+    let is_plain = url.starts_with("http:") && why.starts_with("connection closed before");
+    match (why.contains("; "), is_plain) {
+        (true, _) => format!("{url}: {why}"),
+        (false, true) => format!("{url}: {why}; if it speaks TLS, write https://, else correct `live.{key}`"),
+        (false, false) => format!("{url}: {why}; start it, or correct `live.{key}`"),
+    }
 }
 
 fn check_speed(speed: f64, worker: &WorkerFacts) -> Result<(), ResolveError> {

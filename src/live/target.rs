@@ -108,6 +108,8 @@ pub struct Retries {
     pub most: u32,
     /// Wait before the first where the server names none; doubled each time.
     pub backoff: Duration,
+    /// Longest wait before one; who asks for more is not asked again.
+    pub longest: Duration,
 }
 
 /// Headers that no record, log or error may show.

@@ -46,6 +46,9 @@ pub struct LiveConfig {
     pub retries: u32,
     /// Wait before the first of them where the server names none (`Retry-After`), milliseconds; doubled each time.
     pub retry_backoff_ms: u64,
+    /// Longest wait before one of them, seconds: a server that asks for more (`Retry-After`) is not asked again, and the
+    /// doubled waits stop growing there.
+    pub retry_wait_max_s: f64,
     /// After Ctrl-C: longest wait for requests in flight, seconds.
     pub drain_s: f64,
     /// Time between two looks at each worker's `/health`, milliseconds of the run; 0: none.
@@ -233,6 +236,7 @@ impl Default for LiveConfig {
             pool_idle_s: 3.0,
             retries: 0,
             retry_backoff_ms: 500,
+            retry_wait_max_s: 60.0,
             drain_s: 2.0,
             health_poll_ms: 1000,
             emulation_speed: 1.0,

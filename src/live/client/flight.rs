@@ -64,16 +64,17 @@ impl Flight {
     /// Sends it, again where that is allowed, to the end. Gives the answer, and the leg whose connection may be kept.
     pub async fn fly(self, line: &Arc<Line>) -> (Answer, LegEnd) {
         let (mut attempts, mut waited) = (1u16, Duration::ZERO);
-        let mut backoff = line.target.retries.backoff;
+        let retries = line.target.retries;
+        let mut backoff = retries.backoff;
         loop {
             let sent = line.clock.now();
             let landing = self.once(line, sent).await;
             self.look_at_route(line, &landing, sent);
-            let again = landing.end.again.filter(|_| u32::from(attempts) <= line.target.retries.most);
+            let again = landing.end.again.filter(|_| u32::from(attempts) <= retries.most);
             let Some(again) = again else {
                 return self.answer(line, landing, attempts, line.clock.of_wall(waited));
             };
-            let wait = again.0.unwrap_or(backoff);
+            let wait = again.0.unwrap_or(backoff.min(retries.longest));
             backoff = backoff.saturating_mul(2);
             sleep(wait).await;
             waited += wait;

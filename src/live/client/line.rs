@@ -131,12 +131,19 @@ impl Line {
         first.or_else(|| Some((self.target.limits.stall?, ErrorClass::Stalled)))
     }
 
-    /// Words for a limit that ran out.
+    /// Words for a limit that ran out, in time of the run as it was configured.
     pub fn too_long(&self, limit: Duration, class: ErrorClass) -> String {
         match (class, self.target.limits.first_token) {
-            (ErrorClass::FirstTokenTimeout, Some(most)) => format!("no first token within {most:?}"),
-            _ => format!("no data for {limit:?}"),
+            (ErrorClass::FirstTokenTimeout, Some(most)) => {
+                format!("no first token within {} s", self.run_seconds(most))
+            }
+            _ => format!("no data for {} s", self.run_seconds(limit)),
         }
+    }
+
+    /// Seconds of the run in a wall time, to the millisecond: dividing by its speed has rounded them.
+    fn run_seconds(&self, wall: Duration) -> f64 {
+        self.clock.of_wall(wall).as_millis_f64().round() / 1e3
     }
 
     pub fn count_throttled(&self) {

@@ -7,11 +7,13 @@
 //! answered exactly once, time-outs included. Everything runs as tasks of the runtime that calls [`Client::perform`].
 
 mod body;
+mod broken;
 mod control;
 mod flight;
 mod http;
 mod leg;
 mod line;
+mod mask;
 mod retry;
 mod routes;
 mod sse;

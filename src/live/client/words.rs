@@ -130,9 +130,13 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// One line, not too long.
+/// One line, not too long, without characters that steer a terminal.
 pub(super) fn short(text: &str) -> String {
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.contains(char::is_control) {
+        let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        line = line.chars().map(escaped).collect();
+    }
     if line.len() > MOST_WORDS {
         let cut = (0..=MOST_WORDS).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
         line.truncate(cut);
@@ -204,6 +208,7 @@ mod tests {
         assert_eq!(of(r#"{"error":"plain"}"#).message, "plain");
         assert_eq!(of("<html>\n  proxy </html>").message, "<html> proxy </html>");
         assert_eq!(of("").message, "");
+        assert_eq!(of("a\u{1b}[31m\tred").message, "a\\u{1b}[31m red");
         assert!(of(&"é".repeat(2000)).message.len() <= MOST_WORDS + 3);
     }
 }

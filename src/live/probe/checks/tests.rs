@@ -35,7 +35,7 @@ fn target() -> Target {
         served_by: ServedByConfig::default(),
         router_config: RouterConfig::default(),
         limits: Limits { connect: second, first_token: None, stall: None, control: second, pool_idle: 3 * second },
-        retries: Retries { most: 0, backoff: second },
+        retries: Retries { most: 0, backoff: second, longest: second },
         pool: 8,
         body_cache: 1 << 20,
         token_ids: (1000, 100),
@@ -66,8 +66,8 @@ fn worker(id: &str, but: &[(Question, u16, &str)]) -> WorkerFacts {
         (Question::Health, 200, ""),
         (Question::ServerInfo, 200, info.as_str()),
         (Question::Models, 200, models),
-        (Question::Loads, 200, "{}"),
-        (Question::Admission, 200, "{}"),
+        (Question::Loads, 200, "{\"loads\":[{}]}"),
+        (Question::Admission, 200, "{\"can_admit\":true}"),
         (Question::OpenSession, 200, "\"x\""),
         (Question::CloseSession, 200, ""),
     ];
@@ -170,7 +170,7 @@ fn kvc_cannot_run_without_sessions() {
 
 #[test]
 fn loads_matter_to_policies_that_read_them() {
-    let old = facts(vec![worker("D0", &[(Question::Loads, 404, ""), (Question::GetLoad, 200, "[]")])]);
+    let old = facts(vec![worker("D0", &[(Question::Loads, 404, ""), (Question::GetLoad, 200, "[{}]")])]);
     let none = facts(vec![worker("D0", &[(Question::Loads, 404, "")])]);
     let verdict = |facts: &Facts, loads| find(&checks(&Needs { loads, ..needs() }, &target(), facts), "loads").result;
     assert_eq!((verdict(&old, true), verdict(&old, false)), (Verdict::Warn, Verdict::Off));
