@@ -136,7 +136,7 @@ impl RouterArgs {
         };
         let (decode, colocated) = (plain("decode", &self.decode), plain("worker", &self.worker));
         if wrong.is_empty() {
-            return Ok(Addresses { router: None, prefill, decode, colocated });
+            return Ok(Addresses { prefill, decode, colocated, ..Addresses::default() });
         }
         Err(Failure::inputs(wrong))
     }

@@ -154,11 +154,14 @@ impl Flight {
             tokio::select! {
                 biased;
                 outcome = &mut prefilled, if prefill_leg.is_none() => match outcome {
-                    Ok((mut end, took)) => match prefill_failure(line, p, &end) {
-                        Some(finish) => {
-                            end.finish = Some(finish);
-                            break end;
-                        }
+                    Ok((end, took)) => match prefill_failure(line, p, &end) {
+                        // What P said of itself is nothing that D served.
+                        Some(finish) => break LegEnd {
+                            status: end.status,
+                            again: end.again,
+                            finish: Some(finish),
+                            ..LegEnd::default()
+                        },
                         None => prefill_leg = Some(took),
                     },
                     // Its task ended without a word: only at the end of the run.
@@ -272,20 +275,28 @@ impl Landing {
         Landing { end, prefill: None, decode: None, prefill_leg: None }
     }
 
-    /// The decode or colocated worker: the target's own word first, then who was posted to.
+    /// The decode or colocated worker: who was posted to; through a router, the first word that names one.
     fn served_by(&self, line: &Line) -> Option<WorkerId> {
+        if self.decode.is_some() {
+            return self.decode;
+        }
         let addresses = &line.target.addresses;
         let header = &line.target.served_by.header;
         let header = if header.is_empty() { None } else { text(&self.end.head, header) };
         let emulated = self.end.tally.emulated.as_ref().map(|emulated| emulated.worker.as_str());
         let words = [header, self.end.pointed.as_deref(), text(&self.end.head, WORKER_HEADER), emulated];
-        words.into_iter().flatten().find_map(|word| addresses.named(word)).or(self.decode)
+        let mut named = words.into_iter().flatten().filter_map(|word| addresses.named(word));
+        named.find(|worker| worker.role != Role::Prefill)
     }
 
     fn prefilled_by(&self, line: &Line) -> Option<WorkerId> {
+        if self.prefill.is_some() {
+            return self.prefill;
+        }
         let emulated = self.end.tally.emulated.as_ref().and_then(|emulated| emulated.prefill_worker.as_deref());
         let words = [text(&self.end.head, PREFILL_HEADER), emulated];
-        words.into_iter().flatten().find_map(|word| line.target.addresses.named(word)).or(self.prefill)
+        let mut named = words.into_iter().flatten().filter_map(|word| line.target.addresses.named(word));
+        named.find(|worker| worker.role == Role::Prefill)
     }
 
     /// An emulated worker tells them. Of a real P that the client posted to, all it knows is when its leg ended: queue,
