@@ -125,7 +125,10 @@ impl Flight {
             return Landing::failed(ErrorClass::NoWorker, message);
         }
         let body = self.body.clone().whole(None);
-        let end = leg::run(line, url, &headers, body, sent, &line.target.served_by.pointer).await;
+        let mut end = leg::run(line, url, &headers, body, sent, &line.target.served_by.pointer).await;
+        if let (None, Some(Finish::Error { class: ErrorClass::WorkerLost, message })) = (end.status, &mut end.finish) {
+            *message = format!("the router: {message}");
+        }
         Landing { end, prefill: None, decode: None, prefill_leg: None }
     }
 
@@ -347,7 +350,13 @@ fn prefill_failure(line: &Line, p: WorkerId, end: &LegEnd) -> Option<Finish> {
         return None;
     }
     line.failed_at(p, message);
-    let class = if class.is_timeout() || class == ErrorClass::ContextLimit { class } else { ErrorClass::PrefillFailed };
+    let class = match class {
+        ErrorClass::ContextLimit | ErrorClass::KvTransferFailed | ErrorClass::KvTransferTimeout => class,
+        // Its word that D has died.
+        ErrorClass::WorkerLost if end.status.is_some() => class,
+        class if class.is_timeout() => class,
+        _ => ErrorClass::PrefillFailed,
+    };
     Some(Finish::Error { class, message: words::short(&format!("prefill failed on {p}: {message}")) })
 }
 
