@@ -192,6 +192,7 @@ fn addresses(scenario: &Scenario) -> Addresses {
         prefill: list(&live.prefill, true),
         decode: list(&live.decode, false),
         colocated: list(&live.colocated, false),
+        ..Addresses::default()
     }
 }
 
@@ -226,6 +227,11 @@ fn take_in(scenario: &Scenario, seen: &Facts, target: &mut Target) -> Result<(),
     let is_down = |worker: &&WorkerFacts| down(&worker.health).is_some();
     let mut answering = seen.workers.iter().filter(|worker| !is_down(worker)).peekable();
     target.emulated = answering.peek().is_some() && answering.clone().all(|worker| worker.engine == Engine::Emulated);
+    for worker in answering.clone() {
+        if let Some(emulated) = worker.info.as_ref().and_then(|info| info.emulated.as_ref()) {
+            target.addresses.learn_name(worker.worker, &emulated.worker);
+        }
+    }
     answering.try_for_each(|worker| check_speed(scenario.live.emulation_speed, worker))?;
     if target.model.is_empty() && target.dialect != Dialect::Generate {
         target.model = seen.workers.iter().find_map(|worker| worker.models.first().cloned()).unwrap_or_default();

@@ -128,7 +128,10 @@ impl Flight {
             return Landing::failed(ErrorClass::NoWorker, message);
         }
         let body = self.body.clone().whole(None);
-        let end = leg::run(line, url, &headers, body, sent, &line.target.served_by.pointer).await;
+        let mut end = leg::run(line, url, &headers, body, sent, &line.target.served_by.pointer).await;
+        if let (None, Some(Finish::Error { class: ErrorClass::WorkerLost, message })) = (end.status, &mut end.finish) {
+            *message = format!("the router: {message}");
+        }
         Landing { end, prefill: None, decode: None, prefill_leg: None }
     }
 
@@ -273,21 +276,29 @@ impl Landing {
         Landing { end, prefill: None, decode: None, prefill_leg: None }
     }
 
-    /// The decode or colocated worker: the target's own word first, then who was posted to.
+    /// The decode or colocated worker: who was posted to; through a router, the first word that names one.
     fn served_by(&self, line: &Line) -> Option<WorkerId> {
+        if self.decode.is_some() {
+            return self.decode;
+        }
         let addresses = &line.target.addresses;
         let header = &line.target.served_by.header;
         let header = if header.is_empty() { None } else { text(&self.end.head, header) };
         let emulated = self.end.tally.emulated.as_ref().map(|emulated| emulated.worker.as_str());
         let (pointed, own_header) = (self.end.pointed.as_deref(), text(&self.end.head, WORKER_HEADER));
         let said = ServedBy { header, pointed, own_header, emulated };
-        said.words().find_map(|word| addresses.named(word)).or(self.decode)
+        let mut named = said.words().filter_map(|word| addresses.named(word));
+        named.find(|worker| worker.role != Role::Prefill)
     }
 
     fn prefilled_by(&self, line: &Line) -> Option<WorkerId> {
+        if self.prefill.is_some() {
+            return self.prefill;
+        }
         let emulated = self.end.tally.emulated.as_ref().and_then(|emulated| emulated.prefill_worker.as_deref());
         let words = [text(&self.end.head, PREFILL_HEADER), emulated];
-        words.into_iter().flatten().find_map(|word| line.target.addresses.named(word)).or(self.prefill)
+        let mut named = words.into_iter().flatten().filter_map(|word| line.target.addresses.named(word));
+        named.find(|worker| worker.role == Role::Prefill)
     }
 
     /// An emulated worker tells them. Of a real P that the client posted to, all it knows is when its leg ended: queue,
@@ -337,10 +348,10 @@ fn prefill_end(
     outcome: Result<(LegEnd, Dur), oneshot::error::RecvError>,
 ) -> Result<Dur, LegEnd> {
     // Its task ends without a word only at the end of the run.
-    let Ok((mut end, took)) = outcome else { return Ok(Dur::ZERO) };
+    let Ok((end, took)) = outcome else { return Ok(Dur::ZERO) };
     let Some(finish) = prefill_failure(line, p, &end) else { return Ok(took) };
-    end.finish = Some(finish);
-    Err(end)
+    // What P said of itself is nothing that D served.
+    Err(LegEnd { status: end.status, again: end.again, finish: Some(finish), ..LegEnd::default() })
 }
 
 fn blame_is_open(end: &LegEnd) -> bool {
@@ -355,7 +366,13 @@ fn prefill_failure(line: &Line, p: WorkerId, end: &LegEnd) -> Option<Finish> {
         return None;
     }
     line.failed_at(p, message);
-    let class = if class.is_timeout() || class == ErrorClass::ContextLimit { class } else { ErrorClass::PrefillFailed };
+    let class = match class {
+        ErrorClass::ContextLimit | ErrorClass::KvTransferFailed | ErrorClass::KvTransferTimeout => class,
+        // Its word that D has died.
+        ErrorClass::WorkerLost if end.status.is_some() => class,
+        class if class.is_timeout() => class,
+        _ => ErrorClass::PrefillFailed,
+    };
     Some(Finish::Error { class, message: words::short(&format!("prefill failed on {p}: {message}")) })
 }
 

@@ -156,8 +156,9 @@ impl<'t> Client<'t> {
         let task = tokio::spawn(async move {
             let (answer, mut end) = flight.fly(&line).await;
             end.settle().await;
-            line.tell(Event::Finished(Box::new(answer))).await;
+            // First: whoever hears of the end finds it out of the books.
             locked(&flights).remove(&request);
+            line.tell(Event::Finished(Box::new(answer))).await;
             end.drain().await;
         });
         let before = books.insert(request, task.abort_handle());

@@ -29,7 +29,7 @@ fn cluster(router: Option<&Fake>, prefill: &[&Fake], decode: &[&Fake]) -> Target
         router: router.map(|fake| fake.url.clone()),
         prefill: endpoints(prefill),
         decode: endpoints(decode),
-        colocated: Vec::new(),
+        ..Addresses::default()
     };
     let legs = if router.is_some() { Legs::Router } else { Legs::Direct };
     Target { addresses, legs, ..target(&[]) }
@@ -88,12 +88,15 @@ fn when_p_fails_the_request_ends_at_once_and_d_is_let_go() {
             ),
         ];
         for (script, wanted, status) in failures {
-            let p = Fake::start(move |_| script.clone()).await;
+            let named = script.header("x-pdreplay-worker", "P0").header("x-pdreplay-incarnation", "i7");
+            let p = Fake::start(move |_| named.clone()).await;
             let d = Fake::start(|_| Script::nothing().end(End::Mute)).await;
             let mut rig = Rig::new(&trace, cluster(None, &[&p], &[&d]));
             let answer = rig.finish(routed(&trace, 0, RoutingHeader::None)).await;
             let (class, message) = failure(&answer);
             assert_eq!((class, answer.http_status), (wanted, status));
+            assert_eq!((answer.prefill_worker, answer.decode_worker), (Some(worker("P0")), Some(worker("D0"))));
+            assert_eq!((answer.incarnation, answer.output_tokens), (None, 0), "P's word is not D's");
             assert!(message.starts_with("prefill failed on P0: "), "{message}");
             while !d.is_left() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -231,6 +234,26 @@ fn who_served_is_read_from_headers_pointer_or_the_emulated_workers_word() {
         let answer = rig.finish(routed(&trace, 0, RoutingHeader::None)).await;
         assert_eq!((answer.prefill_worker, answer.incarnation, answer.retractions), (Some(worker("P0")), Some(0), 2));
         assert_eq!((answer.phases.prefill, answer.phases.kv_transfer), (Some(Dur(5)), Some(Dur(7))));
+    });
+}
+
+#[test]
+fn where_it_was_posted_counts_before_what_the_worker_calls_itself() {
+    block_on(async {
+        let trace = two_turns();
+        let swapped = |name: &'static str| Fake::start(move |_| Script::tokens(10).header("x-pdreplay-worker", name));
+        let (first, second) = (swapped("D1").await, swapped("D0").await);
+        let router = Fake::start(|_| Script::tokens(10).header("x-pdreplay-worker", "D1")).await;
+        let mut target = cluster(Some(&router), &[], &[&first, &second]);
+        target.addresses.learn_name(worker("D0"), "D1");
+        target.addresses.learn_name(worker("D1"), "D0");
+        let mut rig = Rig::new(&trace, target);
+        for (request, name) in [(0, "D0"), (1, "D1")] {
+            let direct = Generate { route: Route::Worker(worker(name)), ..generate_of(&trace, request) };
+            assert_eq!(rig.finish(direct).await.decode_worker, Some(worker(name)));
+        }
+        let through = rig.finish(routed(&trace, 0, RoutingHeader::None)).await;
+        assert_eq!(through.decode_worker, Some(worker("D0")), "the one that calls itself D1");
     });
 }
 

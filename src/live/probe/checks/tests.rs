@@ -20,7 +20,7 @@ fn target() -> Target {
         router: Some("http://h:9000".into()),
         prefill: vec![endpoint(9100)],
         decode: vec![endpoint(9200), endpoint(9201)],
-        colocated: Vec::new(),
+        ..Addresses::default()
     };
     let second = Duration::from_secs(1);
     Target {
