@@ -39,6 +39,8 @@ pub(super) async fn settle(
     harness.connections = counters.connections;
     harness.http_requests = counters.requests;
     harness.bytes_sent = counters.bytes_sent;
+    harness.retries = counters.retries;
+    harness.throttled = counters.throttled;
     let (workers, transfers) = accounts(&turning.wire, target, &mut harness).await;
     let facts = RunFacts {
         workers,
