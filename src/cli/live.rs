@@ -3,6 +3,7 @@
 //! Owns the order of things before a live run: secrets, embedded cluster, a look at the servers, open files. What is wrong
 //! is told before a run folder is claimed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -133,7 +134,7 @@ impl Ready {
     }
 
     /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.
-    pub fn drive(self, trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, Failure> {
+    pub fn drive(self, trace: &Arc<Trace>, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, Failure> {
         let Ready { target, options, mut cluster, .. } = self;
         let notices = cluster.as_mut().and_then(Embedded::notices);
         let ended = live::driver::drive(trace, setup, target, options, notices, observer).map_err(stopped)?;

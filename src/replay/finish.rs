@@ -78,7 +78,9 @@ impl Replayer<'_> {
         self.table.end_turn(turn.session, now);
         self.free_lost_slot(now, &turn);
         let outcome = ending.outcome;
-        self.record(now, request, Sent::Yes(&turn), ending);
+        // Skipped though it had begun: it waited for its send when the run was stopped.
+        let sent = if outcome == Outcome::Skipped { Sent::No(turn.reason) } else { Sent::Yes(&turn) };
+        self.record(now, request, sent, ending);
         if outcome != Outcome::Ok && !self.stopped {
             match self.config.replay.on_turn_failure {
                 OnTurnFailure::Continue => {}

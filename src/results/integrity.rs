@@ -176,7 +176,13 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
     });
     let silent = (some_account && !harness.without_account.is_empty())
         .then(|| format!("without their own counters, since they are gone: {}", harness.without_account.join(" ")));
-    [busy, late, silent].into_iter().flatten().collect()
+    // Counted by the client: a repeat that worked leaves no error in the records.
+    let throttled = (harness.throttled > 0).then(|| {
+        let repeats =
+            if harness.retries > 0 { format!("; {} sent", plural(harness.retries, "repeat")) } else { String::new() };
+        format!("{} with status 429 or 503: the target refused for load{repeats}", plural(harness.throttled, "answer"))
+    });
+    [busy, late, throttled, silent].into_iter().flatten().collect()
 }
 
 fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {

@@ -12,30 +12,28 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
-use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::base::{Dur, Role, Time, WorkerId};
 use crate::live::ServedBy;
 use crate::live::api::{INCARNATION_HEADER, PREFILL_HEADER, WORKER_HEADER};
 use crate::live::blame::{PATIENCE, is_of_hand_off};
-use crate::live::client::body::{Body, Rendezvous};
+use crate::live::client::body::Rendezvous;
 use crate::live::client::http::Counts;
 use crate::live::client::leg::{self, LegEnd};
 use crate::live::client::line::{Line, OnWorker};
+use crate::live::client::outbox::Parcel;
 use crate::live::client::routes::Routes;
 use crate::live::client::words;
-use crate::protocol::{Answer, ErrorClass, Finish, Phases, Route, RoutingHeader};
+use crate::protocol::{Answer, ErrorClass, Finish, Generate, Outgoing, Phases, Route, RoutingHeader};
 use crate::scenario::{Legs, TargetValue};
 
 /// A request that is ready to go.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub request: RequestIx,
-    pub session: SessionIx,
+    pub generate: Generate,
     /// Its session's id, for a routing key.
     pub session_id: String,
-    pub route: Route,
     /// Prefix keys of its prompt, where a policy reads them.
     pub prompt: Vec<u64>,
-    pub body: Body,
 }
 
 /// Where it went and what the legs said.
@@ -67,8 +65,12 @@ impl Flight {
         let retries = line.target.retries;
         let mut backoff = retries.backoff;
         loop {
-            let sent = line.clock.now();
-            let landing = self.once(line, sent).await;
+            // Built anew for a repeat: no body waits for a failure that may never come.
+            let parcel = line.outbox.parcel(&self.generate, self.copies(line)).await;
+            let first = attempts == 1;
+            let sent =
+                if first { line.begin(Outgoing::Request(self.generate.request)).await } else { line.clock.now() };
+            let landing = self.once(line, parcel, sent).await;
             self.look_at_route(line, &landing, sent);
             let again = landing.end.again.filter(|_| u32::from(attempts) <= retries.most);
             let Some(again) = again else {
@@ -83,20 +85,28 @@ impl Flight {
         }
     }
 
-    async fn once(&self, line: &Arc<Line>, sent: Time) -> Landing {
-        match (self.route, line.target.legs) {
-            (Route::Worker(worker), _) => self.to_worker(line, worker, sent).await,
-            (Route::Router(header), Legs::Router) => self.to_router(line, header, sent).await,
-            (Route::Router(header), Legs::Direct) => self.both_legs(line, header, sent).await,
+    /// Legs that get the body.
+    fn copies(&self, line: &Line) -> usize {
+        match (self.generate.route, line.target.legs) {
+            (Route::Router(_), Legs::Direct) => 2,
+            (Route::Worker(_), _) | (Route::Router(_), Legs::Router) => 1,
         }
     }
 
-    async fn to_worker(&self, line: &Arc<Line>, worker: WorkerId, sent: Time) -> Landing {
+    async fn once(&self, line: &Arc<Line>, parcel: Parcel, sent: Time) -> Landing {
+        match (self.generate.route, line.target.legs) {
+            (Route::Worker(worker), _) => self.to_worker(line, worker, parcel, sent).await,
+            (Route::Router(header), Legs::Router) => self.to_router(line, header, parcel, sent).await,
+            (Route::Router(header), Legs::Direct) => self.both_legs(line, header, parcel, sent).await,
+        }
+    }
+
+    async fn to_worker(&self, line: &Arc<Line>, worker: WorkerId, parcel: Parcel, sent: Time) -> Landing {
         let Some(url) = line.generate_url(worker) else {
             return Landing::failed(ErrorClass::NoWorker, format!("the target has no {worker}"));
         };
         let _counted = OnWorker::new(line, worker);
-        let body = self.body.clone().whole(None);
+        let body = parcel.whole(None);
         let end = self.leg(line, worker, url, &self.headers(line), body, sent).await;
         Landing { end, prefill: None, decode: Some(worker), prefill_leg: None }
     }
@@ -119,7 +129,7 @@ impl Flight {
         end
     }
 
-    async fn to_router(&self, line: &Arc<Line>, header: RoutingHeader, sent: Time) -> Landing {
+    async fn to_router(&self, line: &Arc<Line>, header: RoutingHeader, parcel: Parcel, sent: Time) -> Landing {
         let Some(url) = line.router_url() else {
             return Landing::failed(ErrorClass::NoWorker, "the target has no router".to_owned());
         };
@@ -127,7 +137,7 @@ impl Flight {
         if let Err(message) = self.add_routing(line, header, &mut headers) {
             return Landing::failed(ErrorClass::NoWorker, message);
         }
-        let body = self.body.clone().whole(None);
+        let body = parcel.whole(None);
         let mut end = leg::run(line, url, &headers, body, sent, &line.target.served_by.pointer).await;
         if let (None, Some(Finish::Error { class: ErrorClass::WorkerLost, message })) = (end.status, &mut end.finish) {
             *message = format!("the router: {message}");
@@ -136,7 +146,7 @@ impl Flight {
     }
 
     /// The client as its own router: both legs at once; P's failure ends the request.
-    async fn both_legs(&self, line: &Arc<Line>, header: RoutingHeader, sent: Time) -> Landing {
+    async fn both_legs(&self, line: &Arc<Line>, header: RoutingHeader, parcel: Parcel, sent: Time) -> Landing {
         let (p, d) = match line.join(header, &self.prompt) {
             Ok(chosen) => chosen,
             Err(message) => return Landing::failed(ErrorClass::NoWorker, message),
@@ -151,9 +161,9 @@ impl Flight {
         };
         let headers = self.headers(line);
         let _counted = OnWorker::new(line, d);
-        let (mut prefilled, prefill) = prefill_leg(line, p, p_url, &headers, self.body.for_prefill(&meet), sent);
+        let (mut prefilled, prefill) = prefill_leg(line, p, p_url, &headers, parcel.for_prefill(&meet), sent);
         let mut guard = AbortOnDrop(Some(prefill.abort_handle()));
-        let decode = self.leg(line, d, d_url, &headers, self.body.clone().whole(Some(&meet)), sent);
+        let decode = self.leg(line, d, d_url, &headers, parcel.whole(Some(&meet)), sent);
         tokio::pin!(decode);
         let mut prefill_leg = None;
         let end = tokio::select! {
@@ -187,7 +197,7 @@ impl Flight {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let echo = &line.target.header.echo_name;
         if !echo.is_empty()
-            && let Some(value) = line.echo(self.session)
+            && let Some(value) = line.echo(self.generate.session)
             && let Ok(name) = HeaderName::from_bytes(echo.as_bytes())
         {
             headers.insert(name, value);
@@ -225,7 +235,8 @@ impl Flight {
 
     /// Notices that the router's indices are not what they were.
     fn look_at_route(&self, line: &Arc<Line>, landing: &Landing, sent: Time) {
-        let (Route::Router(RoutingHeader::TargetWorker(index)), Legs::Router) = (self.route, line.target.legs) else {
+        let (Route::Router(RoutingHeader::TargetWorker(index)), Legs::Router) = (self.generate.route, line.target.legs)
+        else {
             return;
         };
         let intended = WorkerId::new(Role::Decode, index);
@@ -246,11 +257,11 @@ impl Flight {
         let raw = text(&end.head, INCARNATION_HEADER).map(str::to_owned).or(named);
         let echo = &line.target.header.echo_name;
         if let Some(value) = end.head.get(echo.as_str()).filter(|_| !echo.is_empty()) {
-            line.keep_echo(self.session, value.clone());
+            line.keep_echo(self.generate.session, value.clone());
         }
         let lost = || Finish::Error { class: ErrorClass::ConnectionClosed, message: "no answer".to_owned() };
         let answer = Answer {
-            request: self.request,
+            request: self.generate.request,
             finish: end.finish.take().unwrap_or_else(lost),
             http_status: end.status,
             prefill_worker,

@@ -15,10 +15,11 @@ use tokio::sync::mpsc;
 use crate::base::{Rng, Role, SessionIx, Time, WorkerId};
 use crate::cluster::{PdRouter, RouteAsk};
 use crate::live::client::http::{self, ClientError, Counts, Http};
+use crate::live::client::outbox::Outbox;
 use crate::live::client::routes::Routes;
 use crate::live::clock::Clock;
 use crate::live::{Heard, Target};
-use crate::protocol::{ErrorClass, Event, RoutingHeader};
+use crate::protocol::{ErrorClass, Event, Outgoing, RoutingHeader};
 use crate::scenario::Legs;
 
 /// See the module.
@@ -29,6 +30,7 @@ pub(super) struct Line {
     pub clock: Clock,
     pub heard: mpsc::Sender<Heard>,
     pub routes: Routes,
+    pub outbox: Outbox,
     /// Ids of the sessions, to know them when a worker names one.
     pub sessions: HashMap<String, SessionIx>,
     workers: BTreeMap<WorkerId, Url>,
@@ -68,6 +70,7 @@ impl Line {
         target: Arc<Target>,
         clock: Clock,
         heard: mpsc::Sender<Heard>,
+        outbox: Outbox,
         sessions: HashMap<String, SessionIx>,
         seed: u64,
     ) -> Result<Line, ClientError> {
@@ -87,6 +90,7 @@ impl Line {
             clock,
             heard,
             routes: Routes::default(),
+            outbox,
             sessions,
             workers,
             router,
@@ -116,6 +120,16 @@ impl Line {
     /// Tells the driver; nobody there any more is the end of the run.
     pub async fn tell(&self, event: Event) {
         let _ = self.heard.send(Heard::Event(event)).await;
+    }
+
+    /// Tells the driver of a send that begins now; when that is.
+    pub async fn begin(&self, what: Outgoing) -> Time {
+        let slot = self.heard.reserve().await;
+        let at = self.clock.now();
+        if let Ok(slot) = slot {
+            slot.send(Heard::Event(Event::Sent { what, at }));
+        }
+        at
     }
 
     /// Wall time left for the first token of a request sent then.

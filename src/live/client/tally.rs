@@ -198,6 +198,7 @@ impl Tally {
                 self.runs.pop();
             }
         }
+        // A chunk that brought no token after all is no arrival.
         self.last = self.runs.last().map(|run| run.first);
     }
 

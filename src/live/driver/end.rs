@@ -19,7 +19,7 @@ const CLOSE: Duration = Duration::from_secs(2);
 
 /// Closes what is open and puts the facts together.
 pub(super) async fn settle(
-    mut turning: Turning<'_, Client<'_>>,
+    mut turning: Turning<'_, Client>,
     target: &Target,
     options: &DriveOptions,
     sampler: Sampler,
@@ -39,6 +39,8 @@ pub(super) async fn settle(
     harness.connections = counters.connections;
     harness.http_requests = counters.requests;
     harness.bytes_sent = counters.bytes_sent;
+    harness.retries = counters.retries;
+    harness.throttled = counters.throttled;
     let (workers, transfers) = accounts(&turning.wire, target, &mut harness).await;
     let facts = RunFacts {
         workers,
@@ -55,7 +57,7 @@ pub(super) async fn settle(
 
 /// What the workers count themselves. Only emulated ones tell; one that is gone takes its counters with it.
 async fn accounts(
-    client: &Client<'_>,
+    client: &Client,
     target: &Target,
     harness: &mut HarnessFacts,
 ) -> (Vec<WorkerRecord>, Vec<TransferRecord>) {

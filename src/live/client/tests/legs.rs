@@ -292,8 +292,9 @@ fn a_request_that_lands_elsewhere_makes_the_route_map_anew() {
         }));
         let ask = |request, d| routed(&trace, request, RoutingHeader::TargetWorker(d));
         rig.client.perform(Action::Generate(ask(0, 1)));
-        for _ in 0..2 {
+        for _ in 0..3 {
             match rig.hear().await {
+                Heard::Event(Event::Sent { .. }) => {}
                 Heard::Event(Event::Finished(answer)) => {
                     assert_eq!(answer.decode_worker, Some(worker("D0")), "a mismatch, told as it is");
                 }

@@ -128,6 +128,15 @@ fn chunks_without_text_are_no_tokens() {
 }
 
 #[test]
+fn chunks_beyond_the_servers_count_were_no_arrivals() {
+    let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":2}}\n\n";
+    let script = Script::stream().then(0, &token("a")).then(5, &token("b")).then(60, &token("")).then(0, &token("c"));
+    let answer = chat(script.then(0, &chunk("{}", "\"stop\"", "null")).then(0, usage).then(0, DONE));
+    assert_eq!((answer.output_tokens, counts(&answer)), (2, vec![1, 1]));
+    assert_eq!(answer.last_token_at, answer.token_runs.last().map(|run| run.first));
+}
+
+#[test]
 fn several_tokens_in_an_event_are_counted_as_the_server_counts_them() {
     let answer =
         chat(Script::stream().then(0, &token("A")).then(10, &token(" BCD")).then(10, &last(" EFGH", 8)).then(0, DONE));
