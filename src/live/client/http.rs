@@ -23,7 +23,9 @@ use crate::protocol::{CallError, ErrorClass};
 /// Hosts that never go through a proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 /// Words of a connection that nobody took.
-pub(super) const REFUSED: &str = "connection refused";
+pub(in crate::live) const REFUSED: &str = "connection refused";
+/// Words of a server that is asked in TLS and does not speak it.
+pub(in crate::live) const NO_TLS: &str = "does not speak TLS: write http://, not https://";
 /// Most bytes read of an answer that is no stream.
 const MOST_BODY: usize = 8 << 20;
 
@@ -229,6 +231,8 @@ impl Http {
         if error.is_connect() || error.is_dns() {
             let message = match io_kind(error) {
                 Some(io::ErrorKind::ConnectionRefused) => format!("{REFUSED} by {host}"),
+                // What rustls makes of a first byte that is none of a TLS record.
+                _ if cause.contains("InvalidContentType") => format!("{host} {NO_TLS}"),
                 _ => format!("cannot connect to {host}: {cause}"),
             };
             return (ErrorClass::WorkerLost, message);

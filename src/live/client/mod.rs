@@ -43,6 +43,9 @@ use flight::Flight;
 use line::{Line, locked};
 
 pub use control::Looker;
+pub(in crate::live) use http::{NO_TLS, REFUSED};
+pub(in crate::live) use retry::http_date;
+
 pub use http::{ClientCounters, ClientError, Http, Reply};
 pub use routes::{Prober, Probing};
 pub use sse::{SseParser, TooLong};
