@@ -82,8 +82,9 @@ fn ahead(date: &str, now: SystemTime, took: Duration) -> Option<f64> {
 /// A text of at most so many characters, cut between two words.
 pub fn shortened(text: &str, most: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(most) else { return text.to_owned() };
-    let last = text.char_indices().nth(most.saturating_sub(2)).map_or(end, |(at, _)| at);
-    let whole = text[..last].rfind(' ').filter(|at| *at > 0).unwrap_or(last);
+    let at = |nth: usize| text.char_indices().nth(nth).map_or(end, |(at, _)| at);
+    let space = text[..at(most.saturating_sub(1))].rfind(' ').filter(|at| *at > 0);
+    let whole = space.unwrap_or_else(|| at(most.saturating_sub(2)));
     format!("{} …", text[..whole].trim_end_matches([' ', ',', ';', ':']))
 }
 
