@@ -72,6 +72,9 @@ impl Flight {
                 if first { line.begin(Outgoing::Request(self.generate.request)).await } else { line.clock.now() };
             let landing = self.once(line, parcel, sent).await;
             self.look_at_route(line, &landing, sent);
+            if let Some(stranger) = landing.stranger(line) {
+                line.met_stranger(stranger).await;
+            }
             let again = landing.end.again.filter(|_| u32::from(attempts) <= retries.most);
             let Some(again) = again else {
                 return self.answer(line, landing, attempts, line.clock.of_wall(waited));
@@ -300,6 +303,16 @@ impl Landing {
         let said = ServedBy { header, pointed, own_header, emulated };
         let mut named = said.words().filter_map(|word| addresses.named(word));
         named.find(|worker| worker.role != Role::Prefill)
+    }
+
+    /// The worker that served it by the target's own word, where that is none of ours.
+    fn stranger(&self, line: &Line) -> Option<&str> {
+        let header = &line.target.served_by.header;
+        let header = if header.is_empty() { None } else { text(&self.end.head, header) };
+        let named = header.or(self.end.pointed.as_deref()).filter(|name| !name.is_empty())?;
+        let emulated = text(&self.end.head, WORKER_HEADER);
+        let is_ours = |name: &str| line.target.addresses.named(name).is_some();
+        (!is_ours(named) && !emulated.is_some_and(is_ours)).then_some(named)
     }
 
     fn prefilled_by(&self, line: &Line) -> Option<WorkerId> {

@@ -4,7 +4,7 @@
 //! Owns who is up and how busy (for legs the client joins itself), process identities, and the tokens a target wants
 //! echoed. Locks are held for a look-up, never across a wait.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,9 +17,11 @@ use crate::cluster::{PdRouter, RouteAsk};
 use crate::live::client::http::{self, ClientError, Counts, Http};
 use crate::live::client::outbox::Outbox;
 use crate::live::client::routes::Routes;
+use crate::live::client::words;
 use crate::live::clock::Clock;
 use crate::live::{Heard, Target};
 use crate::protocol::{ErrorClass, Event, Outgoing, RoutingHeader};
+use crate::record::LedgerKind;
 use crate::scenario::Legs;
 
 /// See the module.
@@ -38,6 +40,8 @@ pub(super) struct Line {
     joiner: Mutex<Joiner>,
     incarnations: Mutex<BTreeMap<WorkerId, Identities>>,
     echo: Mutex<HashMap<SessionIx, HeaderValue>>,
+    /// Workers that served requests and are none of ours, as the target names them.
+    strangers: Mutex<BTreeSet<String>>,
 }
 
 /// What it takes to join the legs of a request.
@@ -97,6 +101,7 @@ impl Line {
             joiner: Mutex::new(joiner),
             incarnations: Mutex::default(),
             echo: Mutex::default(),
+            strangers: Mutex::default(),
             target,
         })
     }
@@ -225,6 +230,16 @@ impl Line {
         if message.contains(http::REFUSED) {
             locked(&self.incarnations).entry(worker).or_default().lost = true;
         }
+    }
+
+    /// An answer came from a worker that nobody listed: into the ledger, once for each.
+    pub async fn met_stranger(&self, name: &str) {
+        if !locked(&self.strangers).insert(name.to_owned()) {
+            return;
+        }
+        let detail = format!("{} served a request, and is no worker of this run", words::short(name));
+        let notice = Heard::Notice { kind: LedgerKind::UnlistedWorker, worker: None, detail };
+        let _ = self.heard.send(notice).await;
     }
 
     /// Keeps the token an answer wants sent back with the session's next turn.

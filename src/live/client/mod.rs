@@ -46,6 +46,9 @@ use line::{Line, locked};
 use outbox::Outbox;
 
 pub use control::Looker;
+pub(in crate::live) use http::{NO_TLS, REFUSED};
+pub(in crate::live) use retry::http_date;
+
 pub use http::{ClientCounters, ClientError, Http, Reply};
 pub use routes::{Prober, Probing};
 pub use sse::{SseParser, TooLong};

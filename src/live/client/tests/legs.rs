@@ -215,7 +215,6 @@ fn who_served_is_read_from_headers_pointer_or_the_emulated_workers_word() {
         let cases = [
             (plain.clone(), "", None),
             (plain.clone().header("x-smg-routed-worker-id", "D1"), "", Some("D1")),
-            (plain.clone().header("x-smg-routed-worker-id", "http://unknown"), "", None),
             (plain.header("x-pdreplay-worker", "D0"), "", Some("D0")),
             (told.clone(), "", Some("D1")),
             (told.clone(), "/meta_info/by", Some("D0")),
@@ -254,6 +253,24 @@ fn where_it_was_posted_counts_before_what_the_worker_calls_itself() {
         }
         let through = rig.finish(routed(&trace, 0, RoutingHeader::None)).await;
         assert_eq!(through.decode_worker, Some(worker("D0")), "the one that calls itself D1");
+    });
+}
+
+#[test]
+fn a_worker_that_nobody_listed_is_told_once() {
+    block_on(async {
+        let trace = two_turns();
+        let router = Fake::start(|_| Script::tokens(10).header("x-smg-routed-worker-id", "http://unknown")).await;
+        let mut rig = Rig::new(&trace, cluster(Some(&router), &[&router], &[&router]));
+        rig.client.perform(Action::Generate(routed(&trace, 0, RoutingHeader::None)));
+        match rig.hear().await {
+            Heard::Notice { kind: LedgerKind::UnlistedWorker, worker: None, detail } => {
+                assert!(detail.starts_with("http://unknown served a request"), "{detail}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(rig.answer().await.decode_worker, None);
+        assert_eq!(rig.finish(routed(&trace, 1, RoutingHeader::None)).await.decode_worker, None, "and no second word");
     });
 }
 
