@@ -27,8 +27,6 @@ use crate::protocol::{CallError, ErrorClass};
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 /// Words of a connection that nobody took.
 pub(in crate::live) const REFUSED: &str = "connection refused";
-/// Words of a server that is asked in TLS and does not speak it.
-pub(in crate::live) const NO_TLS: &str = "does not speak TLS: write http://, not https://";
 /// Most bytes read of an answer that is no stream.
 const MOST_BODY: usize = 8 << 20;
 
@@ -273,8 +271,6 @@ impl Http {
                     format!("the proxy {proxy} takes no connection; start it, or correct live.proxy")
                 }
                 (Some(io::ErrorKind::ConnectionRefused), None) => format!("{REFUSED} by {host}"),
-                // What rustls makes of a first byte that is none of a TLS record.
-                _ if root_cause(error).contains("InvalidContentType") => format!("{host} {NO_TLS}"),
                 _ => format!("cannot connect to {host}{through}: {cause}"),
             };
             return (ErrorClass::WorkerLost, message);

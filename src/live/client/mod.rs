@@ -46,7 +46,7 @@ use line::{Line, locked};
 use outbox::Outbox;
 
 pub use control::Looker;
-pub(in crate::live) use http::{NO_TLS, REFUSED};
+pub(in crate::live) use http::REFUSED;
 pub(in crate::live) use retry::http_date;
 
 pub use http::{ClientCounters, ClientError, Http, Reply};

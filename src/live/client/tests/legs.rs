@@ -120,7 +120,7 @@ fn a_failed_hand_off_is_the_fault_of_the_leg_that_says_more() {
             (&own, &hand_off, ErrorClass::PrefillFailed),
             (&hand_off, &hand_off, ErrorClass::KvTransferFailed),
             (&hand_off, &full, ErrorClass::Overloaded),
-            (&hand_off, &silent, ErrorClass::PrefillFailed),
+            (&hand_off, &silent, ErrorClass::KvTransferFailed),
             (&silent, &hand_off, ErrorClass::KvTransferFailed),
         ];
         for (nth, (p, d, wanted)) in cases.into_iter().enumerate() {
@@ -263,6 +263,7 @@ fn a_worker_that_nobody_listed_is_told_once() {
         let router = Fake::start(|_| Script::tokens(10).header("x-smg-routed-worker-id", "http://unknown")).await;
         let mut rig = Rig::new(&trace, cluster(Some(&router), &[&router], &[&router]));
         rig.client.perform(Action::Generate(routed(&trace, 0, RoutingHeader::None)));
+        assert!(matches!(rig.hear().await, Heard::Event(Event::Sent { .. })));
         match rig.hear().await {
             Heard::Notice { kind: LedgerKind::UnlistedWorker, worker: None, detail } => {
                 assert!(detail.starts_with("http://unknown served a request"), "{detail}");

@@ -6,7 +6,7 @@ use super::super::facts::{Engine, Health, WorkerFacts};
 use super::{Case, Check, Facts, Verdict, some_of};
 use crate::base::{Role, WorkerId};
 use crate::live::api::ServerInfo;
-use crate::live::client::{NO_TLS, REFUSED};
+use crate::live::client::REFUSED;
 use crate::live::{Dialect, Target};
 use crate::scenario::{Legs, Needs};
 
@@ -25,11 +25,7 @@ pub(super) fn reachable(case: &Case) -> Option<Check> {
     if !bad.is_empty() {
         // Words with a remedy of their own need no other.
         let has_own = bad.iter().all(|why| why.contains("; "));
-        let remedy = match bad.iter().all(|why| why.contains(NO_TLS)) {
-            true => "correct the addresses in [live]",
-            false if has_own => "",
-            false => "start the missing workers, or correct the addresses in [live]",
-        };
+        let remedy = if has_own { "" } else { "start the missing workers, or correct the addresses in [live]" };
         return Some(Check::new(NAME, Verdict::Fail, some_of(bad), "requests to these workers fail", remedy));
     }
     let is_blank = |worker: &&WorkerFacts| {
