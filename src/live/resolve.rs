@@ -2,6 +2,7 @@
 //!
 //! Owns no choice about requests. Invariant: what cannot work with the servers found is refused before anything is sent.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -11,7 +12,7 @@ use crate::base::WorkerId;
 use crate::live::client::{ClientError, Http};
 use crate::live::driver::{Connections, Descriptors, Shortage};
 use crate::live::probe::{self, Engine, Facts, Health, RouteMap, WorkerFacts};
-use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
+use crate::live::{Accounts, Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
 use crate::scenario::{
     Address, Legs, Needs, OpenAiApi, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, TargetValue, resolve_router,
@@ -107,6 +108,9 @@ pub fn resolve(
         if probe::has_indices(&target, &Needs::of(scenario)) {
             target.route_map = Some(routes(&target, &http).await?);
         }
+        if target.emulated {
+            target.baseline = Accounts::read(&target.addresses, &http, target.limits.control).await;
+        }
         Ok::<_, ResolveError>(seen)
     })?;
     runtime.shutdown_background();
@@ -164,6 +168,7 @@ pub(in crate::live) fn describe(
         router_kind: live.router_kind,
         emulated: false,
         model: live.model.clone(),
+        session_mark: if embedded.is_some() { String::new() } else { mark() },
         header: live.header.clone(),
         route_map: None,
         served_by: live.served_by.clone(),
@@ -179,9 +184,15 @@ pub(in crate::live) fn describe(
         pool: most.map_or(sessions, |most| most as usize).max(1),
         body_cache: (live.body_cache_mib as usize) << 20,
         token_ids: (live.token_id_min, live.token_id_count),
+        baseline: Accounts::default(),
         proxy: Some(live.proxy.clone()).filter(|proxy| !proxy.is_empty()),
         secrets,
     }
+}
+
+/// Differs from run to run.
+fn mark() -> String {
+    format!("~{:06x}", RandomState::new().hash_one("run") & 0xff_ffff)
 }
 
 fn addresses(scenario: &Scenario) -> Addresses {

@@ -176,7 +176,11 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
     });
     let silent = (some_account && !harness.without_account.is_empty())
         .then(|| format!("without their own counters, since they are gone: {}", harness.without_account.join(" ")));
-    [busy, late, silent].into_iter().flatten().collect()
+    let older = (!harness.older_peaks.is_empty()).then(|| {
+        let workers = harness.older_peaks.join(" ");
+        format!("peaks of {workers} may be older than the run: a worker's peaks count from the start of its process")
+    });
+    [busy, late, silent, older].into_iter().flatten().collect()
 }
 
 fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {

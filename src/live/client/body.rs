@@ -28,6 +28,7 @@ pub(super) struct Bodies<'t> {
     emulated: bool,
     /// `"model":"…",`, or nothing.
     model: String,
+    session_mark: String,
 }
 
 /// A body without its end: fields of one leg may follow.
@@ -53,7 +54,8 @@ impl<'t> Bodies<'t> {
         let model =
             if target.model.is_empty() { String::new() } else { format!("\"model\":{},", quoted(&target.model)) };
         let tokens = Tokens::new(trace, target.token_ids, target.body_cache);
-        Bodies { trace, tokens, dialect: target.dialect, emulated: target.emulated, model }
+        let session_mark = target.session_mark.clone();
+        Bodies { trace, tokens, dialect: target.dialect, emulated: target.emulated, model, session_mark }
     }
 
     /// The body of a request.
@@ -84,7 +86,8 @@ impl<'t> Bodies<'t> {
         }
         json.push(b'}');
         let session = if generate.session_params {
-            format!(",\"session_params\":{{\"id\":{}}}", quoted(&self.trace.sessions[generate.session.ix()].id))
+            let id = wire_id(&self.trace.sessions[generate.session.ix()].id, &self.session_mark);
+            format!(",\"session_params\":{{\"id\":{}}}", quoted(&id))
         } else {
             String::new()
         };
@@ -149,6 +152,11 @@ fn end(mut json: Vec<u8>, meet: Option<&Rendezvous>) -> Bytes {
     }
     json.push(b'}');
     json.into()
+}
+
+/// A session's id on the wire and as routing key.
+pub(super) fn wire_id(id: &str, session_mark: &str) -> String {
+    format!("{id}{session_mark}")
 }
 
 fn quoted(text: &str) -> String {

@@ -36,9 +36,9 @@ use crate::live::clock::Clock;
 use crate::live::probe::RouteMap;
 use crate::live::{Heard, Target};
 use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate};
-use crate::trace::Trace;
+use crate::trace::{SessionTrace, Trace};
 
-use body::Bodies;
+use body::{Bodies, wire_id};
 use flight::Flight;
 use line::{Line, locked};
 
@@ -68,13 +68,14 @@ impl<'t> Client<'t> {
         clock: Clock,
         heard: mpsc::Sender<Heard>,
     ) -> Result<Client<'t>, ClientError> {
-        let names = (0..).zip(&trace.sessions).map(|(index, session)| (session.id.clone(), SessionIx(index)));
+        let id = |session: &SessionTrace| wire_id(&session.id, &target.session_mark);
+        let names = (0..).zip(&trace.sessions).map(|(index, session)| (id(session), SessionIx(index))).collect();
         // Rooms must differ between clients of one cluster, and need not be the same again.
         let seed = RandomState::new().hash_one("rooms");
         Ok(Client {
             trace,
             bodies: Bodies::new(trace, &target),
-            line: Arc::new(Line::new(target, clock, heard, names.collect(), seed)?),
+            line: Arc::new(Line::new(target, clock, heard, names, seed)?),
             flights: Arc::default(),
             closes: BTreeMap::new(),
         })
@@ -193,7 +194,7 @@ impl<'t> Client<'t> {
     }
 
     fn session_id(&self, session: SessionIx) -> String {
-        self.trace.sessions[session.ix()].id.clone()
+        wire_id(&self.trace.sessions[session.ix()].id, &self.line.target.session_mark)
     }
 
     /// Calls about one session on one worker keep their order: what follows a close waits for it.
