@@ -118,7 +118,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     print(&finished, &folder, args, terminal)?;
     watch.lap(Stage::Print);
     if args.timings {
-        terminal.messages.block(&watch.table().render(Format::Table, terminal.style));
+        terminal.messages.block(&watch.table(is_live).render(Format::Table, terminal.style));
     }
     Ok(finished.exit)
 }
