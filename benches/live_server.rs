@@ -5,6 +5,8 @@
 //! clock, and forgets them. Driven by `scripts/bench_live.sh`; without arguments it says so and ends, so that
 //! `cargo bench` goes on.
 
+#![allow(clippy::print_stdout, reason = "a benchmark says where it listens")]
+
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::rc::Rc;

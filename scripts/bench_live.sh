@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The live client against a thin server: throughput and CPU in a closed loop (beside wrk), lag and error in an open one,
-# large bodies, many sessions. The server has one core, the client the other.
-# usage: scripts/bench_live.sh [closed|open|bodies|sessions]…     without one: all
+# large bodies, many sessions, many results. The server has one core, the client the other.
+# usage: scripts/bench_live.sh [closed|open|bodies|sessions|results]…     without one: all
 # environment: RUNS (3), SERVER_CORE (0), CLIENT_CORE (1), PORT (9931), PDREPLAY (target/release/pdreplay),
 #              LIVE_SERVER (built when missing)
 # needs: python3; wrk for the comparison (left out with a word when it is missing)
@@ -117,4 +117,19 @@ sessions() {
     stop_server
 }
 
-for what in ${*:-closed open bodies sessions}; do "$what"; done
+# Recording is the same in virtual time, where nothing else takes long: the stages after the simulation.
+results() {
+    awk 'BEGIN { for (turn = 1; turn <= 100; turn++) for (i = 0; i < 10000; i++)
+        printf "{\"session_id\":\"s%d\",\"turn_id\":%d,\"timestamp\":%.3f,\"input_length\":%d,\"output_length\":20}\n",
+            i, turn, turn * 100 + i * 0.01, 400 + 50 * turn }' >"$out/results.jsonl"
+    for n in 20000 1000000; do
+        head -n "$n" "$out/results.jsonl" >"$out/part.jsonl"
+        for _ in $(seq "$runs"); do
+            taskset -c "$client_core" "$pdreplay" replay "$out/part.jsonl" --mechanism dp --set cluster.colocated=64 \
+                --policy default --no-preflight --output-dir "$out" --name run --overwrite --timings 2>&1 >/dev/null |
+                awk '/^(requests\.|summary|other)/ { ms += $NF } END { print ms }'
+        done | median | sed "s/^/results       $n: /; s/\$/ ms to write and summarise/"
+    done
+}
+
+for what in ${*:-closed open bodies sessions results}; do "$what"; done

@@ -22,7 +22,7 @@ Examples:
   pdreplay doctor                                       the emulated cluster, started for it and stopped again
 
 Each worker is asked for its health, version, model, loads, sessions and admission, and one token is generated over the
-way the run's requests will take; with indices in the target header, one for each decode worker, twice. Takes at most
+way the run's requests will take; with indices in the target header, three times for each decode worker. Takes at most
 some ten seconds. Results are ok, off (not there, not needed), warn and fail. Exits with 0 when a replay can run, with 1
 when a check failed, with 2 on bad usage.";
 
@@ -46,11 +46,11 @@ const BLOCK_SIZE: u32 = 64;
 /// Runs it.
 pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let scenario = args.scenario.resolve()?;
-    let FoundSecrets { secrets, hints } = read_secrets(&scenario.live).map_err(Failure::input)?;
+    let FoundSecrets { secrets, hints } = read_secrets(&scenario.live)?;
     hints.iter().for_each(|hint| terminal.messages.warning(hint));
     let cluster = if scenario.live.is_embedded() { Some(start(&scenario)?) } else { None };
     let addresses = cluster.as_ref().map(EmbeddedCluster::addresses);
-    let checks = examine(&scenario, addresses, secrets).map_err(Failure::broke)?;
+    let checks = examine(&scenario, addresses, secrets)?;
     if let Some(cluster) = cluster {
         cluster.stop().map_err(Failure::broke)?;
     }

@@ -11,7 +11,7 @@ use crate::cli::exit::Failure;
 use crate::cli::progress::Schedule;
 use crate::cli::terminal::Terminal;
 use crate::live::driver::{DriveOptions, LiveError, Shortage};
-use crate::live::{self, Embedded, Resolved, SecretError, Target};
+use crate::live::{self, Embedded, ResolveError, Resolved, SecretError, Target};
 use crate::record::TargetFacts;
 use crate::replay::{Observer, RunEnd};
 use crate::scenario::{Overlay, Scenario, Setup};
@@ -76,6 +76,23 @@ impl LiveArgs {
         let given = flags.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value?)));
         given.map(|(flag, key, value)| Overlay::shorthand(flag, key, &value)).collect()
     }
+
+    /// Refuses the address of a server, or its key, for a run that sends nothing to it.
+    pub fn check(&self, target: TargetArg) -> Result<(), Failure> {
+        let flags = [
+            ("--router", self.router.is_some()),
+            ("--prefill", !self.prefill.is_empty()),
+            ("--decode", !self.decode.is_empty()),
+            ("--worker", !self.worker.is_empty()),
+            ("--api-key-env", self.api_key_env.is_some()),
+        ];
+        let given: Vec<&str> = flags.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag).collect();
+        if target == TargetArg::Live || given.is_empty() {
+            return Ok(());
+        }
+        let cause = format!("{} names a server, but the run is in virtual time and sends nothing", given.join(", "));
+        Err(Failure::input(cause).hint("add --target live, or leave the flag out"))
+    }
 }
 
 /// A target that a run can be sent to at once.
@@ -100,8 +117,7 @@ impl Ready {
         let start = || Embedded::start(scenario, setup, trace.meta.block_size);
         let cluster = scenario.live.is_embedded().then(start).transpose().map_err(Failure::broke)?;
         let addresses = cluster.as_ref().map(Embedded::addresses);
-        let Resolved { target, facts } =
-            live::resolve(scenario, addresses, found.secrets, trace.sessions.len()).map_err(Failure::input)?;
+        let Resolved { target, facts } = live::resolve(scenario, addresses, found.secrets, trace.sessions.len())?;
         let is_bounded = scenario.replay.concurrency > 0 || scenario.replay.max_sessions > 0;
         let at_once = (!is_bounded).then(|| peak_live.saturating_mul(2));
         let descriptors = live::descriptors(&target, scenario.live.target, at_once)?;
@@ -195,6 +211,21 @@ fn stopped(error: LiveError) -> Failure {
         LiveError::Observer(error) => crate::cli::drive::broken(error),
         LiveError::Client(error) => Failure::input(error),
         error @ LiveError::Start(_) => Failure::broke(error),
+    }
+}
+
+impl From<ResolveError> for Failure {
+    /// What is configured wrong, or not there: input. No runtime: ours.
+    fn from(error: ResolveError) -> Failure {
+        match error {
+            ResolveError::Start(_) => Failure::broke(error),
+            ResolveError::Client(_)
+            | ResolveError::Down { .. }
+            | ResolveError::UnknownRouter { .. }
+            | ResolveError::SessionsReachP { .. }
+            | ResolveError::Routes { .. }
+            | ResolveError::Speed { .. } => Failure::input(error),
+        }
     }
 }
 

@@ -71,6 +71,7 @@ pub struct ReplayArgs {
 /// Runs it.
 pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let mut watch = Stopwatch::start();
+    args.inputs.scenario.live.check(args.target)?;
     RunFolder::check(&wanted(args, ""))?;
     let mut inputs = args.inputs.resolve()?;
     watch.lap(Stage::Read);

@@ -1,5 +1,6 @@
 //! `router`: the PD router as a process of its own, in front of workers that are already there.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -14,10 +15,10 @@ use crate::cli::terminal::Terminal;
 use crate::cli::worker::{bind, incarnation_now};
 use crate::cluster::{RouterConfig, RouterPolicy};
 use crate::live::clock::Clock;
-use crate::live::server::upstream::base_url;
 use crate::live::server::{RequestLog, RouterServerOptions, run_router};
-use crate::live::{Addresses, Endpoint};
+use crate::live::{Addresses, Endpoint, url_at};
 use crate::node::RetryRule;
+use crate::scenario::Address;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,8 +46,8 @@ pub struct RouterArgs {
     #[arg(long, value_name = "POLICY", default_value = "round_robin", help_heading = "Routing", value_parser = PossibleValuesParser::new(RouterPolicy::CHOICES.map(RouterPolicy::as_str)))]
     prefill_policy: String,
     /// Policy that chooses D, or the colocated worker. `consistent_hashing` follows x-smg-target-worker and
-    /// x-smg-routing-key, `manual` the latter.
-    #[arg(long, value_name = "POLICY", default_value = "round_robin", help_heading = "Routing", value_parser = PossibleValuesParser::new(RouterPolicy::CHOICES.map(RouterPolicy::as_str)))]
+    /// x-smg-routing-key, `manual` the latter; both take turns among requests without one.
+    #[arg(long, value_name = "POLICY", default_value = "consistent_hashing", help_heading = "Routing", value_parser = PossibleValuesParser::new(RouterPolicy::CHOICES.map(RouterPolicy::as_str)))]
     decode_policy: String,
     /// Whether the index in x-smg-target-worker counts all workers, or only those that are healthy now, as smg does: then
     /// an index names another worker once one before it has died.
@@ -106,7 +107,7 @@ pub fn run(args: &RouterArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
     let http = bind(&args.host, args.port)?;
     let at = http.local_addr().map_err(|error| Failure::broke(format!("cannot tell the own address: {error}")))?;
-    let url = format!("http://{at}");
+    let url = url_at(at);
     let line = if args.json {
         let line = json!({
             "worker": "router", "role": "router", "url": url, "port": at.port(), "incarnation": incarnation,
@@ -139,6 +140,12 @@ impl RouterArgs {
             words.iter().filter_map(|word| endpoint(flag, word, &mut wrong)).collect()
         };
         let (decode, colocated) = (plain("decode", &self.decode), plain("worker", &self.worker));
+        let mut seen = BTreeSet::new();
+        for Endpoint { url, .. } in prefill.iter().chain(&decode).chain(&colocated) {
+            if !seen.insert(url) {
+                wrong.push(format!("{url} is given a second time; give each worker once"));
+            }
+        }
         if wrong.is_empty() {
             return Ok(Addresses { router: None, prefill, decode, colocated });
         }
@@ -147,10 +154,17 @@ impl RouterArgs {
 }
 
 fn endpoint(flag: &str, word: &str, wrong: &mut Vec<String>) -> Option<Endpoint> {
-    match base_url(word) {
-        Ok(url) => Some(Endpoint { url, bootstrap_port: None }),
+    let read = Address::parse(word).and_then(|Address { url, bootstrap_port, .. }| match bootstrap_port {
+        _ if url.starts_with("https:") => Err("it is https, which nodes do not speak among themselves".to_owned()),
+        Some(_) if flag != "prefill" => Err("only prefill workers have a bootstrap port".to_owned()),
+        Some(_) | None => Ok(Endpoint { url, bootstrap_port }),
+    });
+    match read {
+        Ok(endpoint) => Some(endpoint),
         Err(why) => {
-            wrong.push(format!("--{flag}: {why}"));
+            // A password is not shown again.
+            let word = if word.contains('@') { String::new() } else { format!(" `{word}`") };
+            wrong.push(format!("--{flag}{word}: {why}; write a base URL such as http://127.0.0.1:9101"));
             None
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -15,6 +16,7 @@ use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::clock::Clock;
 use crate::live::server::{ApiKey, RequestLog, SglangVersion, WorkerServerOptions, run_worker};
+use crate::live::url_at;
 use crate::node::NodeConfig;
 use crate::scenario::{self, Overlay, Scenario};
 
@@ -30,6 +32,9 @@ Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most 2 s
 
 /// Incarnations of processes count tenths of a second from 2025-01-01 UTC, seconds since 1970.
 const INCARNATIONS_FROM: i64 = 1_735_689_600;
+
+/// Emulation speeds that a scenario may have, too.
+const SPEEDS: RangeInclusive<f64> = 1e-3..=1e4;
 
 /// Arguments of `worker`.
 #[derive(Debug, Args)]
@@ -112,6 +117,7 @@ pub fn run(args: &WorkerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         cluster: scenario.cluster,
         block_size: args.block_size,
         faults: scenario.fault,
+        strikes: None,
     };
     tell(args, &config, (options.identity, &http, bootstrap.as_ref()))?;
     run_worker(http, bootstrap, config, options, move || signals.caught().is_some())
@@ -130,7 +136,7 @@ fn tell(
     };
     let at = address(http)?;
     let bootstrap_port = address(bootstrap.unwrap_or(http))?.port();
-    let (url, is_prefill) = (format!("http://{at}"), config.id.role == Role::Prefill);
+    let (url, is_prefill) = (url_at(at), config.id.role == Role::Prefill);
     if args.json {
         let line = json!({
             "worker": config.id.to_string(), "role": role_name(config.id.role), "url": url, "port": at.port(),
@@ -200,8 +206,9 @@ impl WorkerArgs {
 
     fn options(&self, scenario: &Scenario, terminal: &Terminal) -> Result<WorkerServerOptions, Failure> {
         let speed = self.emulation_speed.unwrap_or(scenario.live.emulation_speed);
-        if !(speed.is_finite() && speed > 0.0) {
-            return Err(Failure::input(format!("the emulation speed is {speed}")).hint("give a number above 0"));
+        if !SPEEDS.contains(&speed) {
+            let hint = format!("give a number from {} to {}", SPEEDS.start(), SPEEDS.end());
+            return Err(Failure::input(format!("the emulation speed is {speed:?}")).hint(hint));
         }
         let loading = Dur::from_secs_f64(self.loading_s).ok_or_else(|| {
             Failure::input(format!("--loading-s is {}", self.loading_s)).hint("give 0 or a number of seconds")

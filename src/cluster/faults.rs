@@ -2,6 +2,9 @@
 //!
 //! Owns triggers, windows and counts. What a fault does to the cluster is `outage.rs`'s and the message handlers'.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use crate::base::{Dur, RequestIx, SessionIx, Time, WorkerId};
 use crate::cluster::{FaultConfig, FaultKind};
 
@@ -22,8 +25,8 @@ pub struct Fault {
     pub session: Option<SessionIx>,
     /// Request it is limited to.
     pub request: Option<RequestIx>,
-    /// How often it may still strike.
-    pub left: Option<u32>,
+    /// How often it may strike.
+    pub times: Option<u32>,
     /// How long it lasts.
     pub duration: Option<Dur>,
     /// Slow-down.
@@ -42,6 +45,24 @@ pub struct Faults {
     all: Vec<Fault>,
     in_force: Vec<bool>,
     begun: Vec<bool>,
+    strikes: Strikes,
+}
+
+/// How often each fault may still strike, by number; `None`: always. Clones share it, as the processes of one cluster do.
+#[derive(Debug, Clone)]
+pub struct Strikes(Arc<[Option<AtomicU32>]>);
+
+impl Strikes {
+    /// Nothing has struck yet.
+    pub fn of(faults: &[FaultConfig]) -> Strikes {
+        Strikes(faults.iter().map(|fault| fault.times.map(AtomicU32::new)).collect())
+    }
+
+    /// Takes one; false when there is none left.
+    fn take(&self, at: usize) -> bool {
+        let less = |left: u32| left.checked_sub(1);
+        self.0[at].as_ref().is_none_or(|left| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok())
+    }
 }
 
 impl Fault {
@@ -57,7 +78,7 @@ impl Fault {
             to: worker(&config.to)?,
             session,
             request,
-            left: config.times,
+            times: config.times,
             duration: seconds(config.duration_s),
             factor: config.factor.unwrap_or(1.0),
             status: config.status.unwrap_or(500),
@@ -83,8 +104,15 @@ impl Fault {
 impl Faults {
     /// None of them in force.
     pub fn new(all: Vec<Fault>) -> Faults {
+        let strikes = Strikes(all.iter().map(|fault| fault.times.map(AtomicU32::new)).collect());
+        Faults::sharing(all, strikes)
+    }
+
+    /// The same, where others play these faults too: what strikes there does not strike here.
+    pub fn sharing(all: Vec<Fault>, strikes: Strikes) -> Faults {
         let count = all.len();
-        Faults { all, in_force: vec![false; count], begun: vec![false; count] }
+        assert_eq!(count, strikes.0.len(), "the same faults, by the same numbers");
+        Faults { all, in_force: vec![false; count], begun: vec![false; count], strikes }
     }
 
     /// The faults, by number.
@@ -138,6 +166,17 @@ impl Faults {
         Some((fault, worker))
     }
 
+    /// The same, by faults that name `worker` only.
+    pub fn strike_named(
+        &mut self,
+        kind: FaultKind,
+        worker: WorkerId,
+        session: SessionIx,
+        request: RequestIx,
+    ) -> Option<Fault> {
+        self.take(kind, |fault| fault.worker == Some(worker) && fault.concerns(session, request))
+    }
+
     /// The same for a transfer.
     pub fn strike_pair(&mut self, kind: FaultKind, from: WorkerId, to: WorkerId) -> Option<Fault> {
         self.take(kind, |fault| fault.strikes(Some(from)) && fault.to.is_none_or(|limited| limited == to))
@@ -178,13 +217,11 @@ impl Faults {
     }
 
     fn take(&mut self, kind: FaultKind, hits: impl Fn(&Fault) -> bool) -> Option<Fault> {
-        let live = |at: &usize| {
+        let hit = |at: &usize| {
             let fault = &self.all[*at];
-            self.in_force[*at] && fault.kind == kind && fault.left != Some(0) && hits(fault)
+            self.in_force[*at] && fault.kind == kind && hits(fault) && self.strikes.take(*at)
         };
-        let at = (0..self.all.len()).find(live)?;
-        let fault = &mut self.all[at];
-        fault.left = fault.left.map(|left| left - 1);
-        Some(fault.clone())
+        let at = (0..self.all.len()).find(hit)?;
+        Some(self.all[at].clone())
     }
 }

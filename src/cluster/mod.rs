@@ -21,7 +21,7 @@ mod transfer;
 
 pub use agenda::Agenda;
 pub use config::{ClusterConfig, FaultConfig, FaultKind, LinkConfig, RouterConfig, RouterPolicy};
-pub use faults::{Fault, Faults};
+pub use faults::{Fault, Faults, Strikes};
 pub use links::Links;
 pub use machine::{Cluster, Notice};
 pub use report::{Process, worker_record};

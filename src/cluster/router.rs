@@ -52,6 +52,9 @@ pub enum Wish {
     Key(u64),
     /// This worker, by index; an index that no worker has is refused.
     Target(usize),
+    /// The answering worker of this number, whoever else is alive; nothing to the prefill leg. One that is not alive is
+    /// refused.
+    Named(usize),
 }
 
 impl From<RoutingHeader> for RouteAsk<'_> {
@@ -92,7 +95,12 @@ impl PdRouter {
         decode: Eligible<'_>,
     ) -> Result<(usize, usize), String> {
         let ask = ask.into();
-        let p = self.prefill.select(ask, prefill).ok_or("failed to select a prefill worker")?;
+        let for_prefill = match ask.wish {
+            Wish::Named(_) => Wish::None,
+            Wish::None | Wish::Key(_) | Wish::Target(_) => ask.wish,
+        };
+        let for_prefill = RouteAsk { wish: for_prefill, ..ask };
+        let p = self.prefill.select(for_prefill, prefill).ok_or("failed to select a prefill worker")?;
         let d = self.decode.select(ask, decode).ok_or("failed to select a decode worker")?;
         Ok((p, d))
     }
@@ -109,10 +117,11 @@ impl Leg {
             RouterPolicy::RoundRobin | RouterPolicy::Auto => self.next(workers),
             RouterPolicy::Manual => match ask.wish {
                 Wish::Key(key) => self.stick(key, workers),
-                Wish::None | Wish::Target(_) => self.next(workers),
+                Wish::None | Wish::Target(_) | Wish::Named(_) => self.next(workers),
             },
             RouterPolicy::ConsistentHashing => match ask.wish {
                 Wish::Target(index) => self.target(index, workers),
+                Wish::Named(index) => alive(index, workers),
                 Wish::Key(key) => highest_hash(key, workers),
                 Wish::None => self.next(workers),
             },
@@ -122,7 +131,7 @@ impl Leg {
 
     fn target(&self, index: usize, workers: Eligible<'_>) -> Option<usize> {
         if self.stable_indices {
-            return Some(index).filter(|&index| workers.get(index).is_some_and(Option::is_some));
+            return alive(index, workers);
         }
         eligible(workers).nth(index)
     }
@@ -154,6 +163,10 @@ impl Leg {
         }
         Some(chosen)
     }
+}
+
+fn alive(index: usize, workers: Eligible<'_>) -> Option<usize> {
+    Some(index).filter(|&index| workers.get(index).is_some_and(Option::is_some))
 }
 
 fn eligible(workers: Eligible<'_>) -> impl Iterator<Item = usize> {

@@ -7,6 +7,7 @@
 
 mod accounts;
 pub mod api;
+mod blame;
 pub mod client;
 pub mod clock;
 pub mod cluster;
@@ -24,4 +25,4 @@ pub use embedded::{Embedded, Notices};
 pub use heard::Heard;
 pub use resolve::{ResolveError, Resolved, descriptors, resolve};
 pub use secrets::{FoundSecrets, SecretError, read_secrets};
-pub use target::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
+pub use target::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, ServedBy, Target, url_at};

@@ -11,15 +11,10 @@ use tokio::runtime::Builder;
 use crate::base::WorkerId;
 use crate::live::client::{ClientError, Http};
 use crate::live::driver::{Connections, Descriptors, Shortage};
-use crate::live::probe::{self, Engine, Facts, Health, RouteMap, WorkerFacts};
+use crate::live::probe::{self, Engine, Facts, Health, RouteFault, RouteMap, WorkerFacts};
 use crate::live::{Accounts, Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
-use crate::scenario::{
-    Address, Legs, Needs, OpenAiApi, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, TargetValue, resolve_router,
-};
-
-/// Bootstrap port where a prefill worker's is not given: SGLang's default.
-const BOOTSTRAP_PORT: u16 = 8998;
+use crate::scenario::{Address, Legs, Needs, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, resolve_router};
 
 /// A target and what is to be written down of it.
 #[derive(Debug)]
@@ -40,13 +35,11 @@ pub enum ResolveError {
     #[error("cannot look at the target: {0}")]
     Start(std::io::Error),
     /// No server of a role answers.
-    #[error("no {role} answers: {why}; start it, or correct `live.{key}`")]
+    #[error("no {role} answers: {why}")]
     Down {
         /// `router`, `decode worker`, ….
         role: &'static str,
-        /// Key of the scenario.
-        key: &'static str,
-        /// The first one's address and what happened there.
+        /// The first one's address, what happened there, what to do.
         why: String,
     },
     /// The router's kind cannot be told.
@@ -64,12 +57,14 @@ pub enum ResolveError {
         kind: String,
     },
     /// The router does not take requests where the header says.
-    #[error("the router at {url} cannot be told which decode worker to use: {why}; see `pdreplay doctor`")]
+    #[error("the router at {url} cannot be told which decode worker to use: {why}; {remedy}")]
     Routes {
         /// Its address.
         url: String,
         /// What the probes found.
         why: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The clock would not fit the workers.
     #[error("{url} {is}, but live.emulation_speed is {speed}; set it to {wanted} (--emulation-speed {wanted})")]
@@ -118,15 +113,11 @@ pub fn resolve(
     Ok(Resolved { target, facts })
 }
 
-/// The map of target-header values; a D without one is a D that no request of the run would reach.
+/// The map of target-header values, tried until it is sure that the router goes by it.
 async fn routes(target: &Target, http: &Http) -> Result<RouteMap, ResolveError> {
+    let verdict = probe::routes(target, http).await.verdict(target);
     let url = || target.addresses.router.clone().unwrap_or_default();
-    let map = probe::route_map(target, http).await.map_err(|why| ResolveError::Routes { url: url(), why })?;
-    if map.is_complete() {
-        return Ok(map);
-    }
-    let missing: Vec<String> = map.missing().map(|worker| worker.to_string()).collect();
-    Err(ResolveError::Routes { url: url(), why: format!("no index reaches {}", missing.join(", ")) })
+    verdict.map_err(|RouteFault { why, remedy }| ResolveError::Routes { url: url(), why, remedy })
 }
 
 /// Open files of a run against this target, checked against the limit. `at_once`: requests on the wire as planned; `None`
@@ -180,7 +171,11 @@ pub(in crate::live) fn describe(
             control: Duration::from_secs_f64(live.control_timeout_s),
             pool_idle: Duration::from_secs_f64(live.pool_idle_s),
         },
-        retries: Retries { most: live.retries, backoff: Duration::from_millis(live.retry_backoff_ms) },
+        retries: Retries {
+            most: live.retries,
+            backoff: Duration::from_millis(live.retry_backoff_ms),
+            longest: Duration::from_secs_f64(live.retry_wait_max_s),
+        },
         pool: most.map_or(sessions, |most| most as usize).max(1),
         body_cache: (live.body_cache_mib as usize) << 20,
         token_ids: (live.token_id_min, live.token_id_count),
@@ -199,7 +194,7 @@ fn addresses(scenario: &Scenario) -> Addresses {
     let live = &scenario.live;
     let endpoint = |text: &String, is_prefill: bool| {
         let address = Address::parse(text).expect("a checked scenario has addresses");
-        let bootstrap_port = is_prefill.then_some(address.bootstrap_port.unwrap_or(BOOTSTRAP_PORT));
+        let bootstrap_port = is_prefill.then_some(address.bootstrap_port.unwrap_or(Endpoint::BOOTSTRAP_PORT));
         Endpoint { url: address.url, bootstrap_port }
     };
     let list = |texts: &[String], is_prefill| texts.iter().map(|text| endpoint(text, is_prefill)).collect();
@@ -217,17 +212,15 @@ fn take_in(scenario: &Scenario, seen: &Facts, target: &mut Target) -> Result<(),
     let roles = [("prefill worker", "prefill", 'P'), ("decode worker", "decode", 'D'), ("worker", "colocated", 'W')];
     for (role, key, letter) in roles.into_iter().filter(|(_, _, letter)| (*letter != 'W') == two_legs) {
         let workers: Vec<&WorkerFacts> = seen.workers.iter().filter(|w| w.worker.role.letter() == letter).collect();
-        let downs =
-            workers.iter().filter_map(|worker| down(&worker.health).map(|why| format!("{}: {why}", worker.url)));
+        let downs = workers.iter().filter_map(|worker| down(&worker.health).map(|why| told(&worker.url, why, key)));
         let downs: Vec<String> = downs.collect();
         if let Some(why) = downs.first().filter(|_| downs.len() == workers.len()) {
-            return Err(ResolveError::Down { role, key, why: why.clone() });
+            return Err(ResolveError::Down { role, why: why.clone() });
         }
     }
     if let Some(router) = seen.router.as_ref().filter(|_| two_legs && target.legs == Legs::Router) {
         if let Some(why) = down(&router.health) {
-            let why = format!("{}: {why}", router.url);
-            return Err(ResolveError::Down { role: "router", key: "router", why });
+            return Err(ResolveError::Down { role: "router", why: told(&router.url, why, "router") });
         }
         if target.router_kind == RouterKind::Auto {
             target.router_kind = router.kind;
@@ -236,7 +229,7 @@ fn take_in(scenario: &Scenario, seen: &Facts, target: &mut Target) -> Result<(),
         match target.router_kind {
             RouterKind::Auto => return Err(ResolveError::UnknownRouter { url }),
             kind @ (RouterKind::Smg | RouterKind::SglangRouter) if sessions => {
-                return Err(ResolveError::SessionsReachP { url, kind: label(kind).into() });
+                return Err(ResolveError::SessionsReachP { url, kind: kind.as_str().into() });
             }
             RouterKind::Pdreplay | RouterKind::Smg | RouterKind::SglangRouter => {}
         }
@@ -249,6 +242,16 @@ fn take_in(scenario: &Scenario, seen: &Facts, target: &mut Target) -> Result<(),
         target.model = seen.workers.iter().find_map(|worker| worker.models.first().cloned()).unwrap_or_default();
     }
     Ok(())
+}
+
+/// What happened at an address, and what to do: what the client's words say themselves, or what may be.
+fn told(url: &str, why: &str, key: &str) -> String {
+    let is_plain = url.starts_with("http:") && why.starts_with("connection closed before");
+    match (why.contains("; "), is_plain) {
+        (true, _) => format!("{url}: {why}"),
+        (false, true) => format!("{url}: {why}; if it speaks TLS, write https://, else correct `live.{key}`"),
+        (false, false) => format!("{url}: {why}; start it, or correct `live.{key}`"),
+    }
 }
 
 fn check_speed(speed: f64, worker: &WorkerFacts) -> Result<(), ResolveError> {
@@ -289,26 +292,20 @@ fn facts(scenario: &Scenario, target: &Target, seen: Option<&Facts>) -> TargetFa
     let ours = || env!("CARGO_PKG_VERSION").to_owned();
     let router = router.map(|url| RouterFact {
         url: url.clone(),
-        kind: label(target.router_kind).into(),
+        kind: target.router_kind.as_str().into(),
         version: seen.map_or_else(ours, |seen| seen.router.as_ref().map_or_else(String::new, |it| it.version.clone())),
     });
     TargetFacts {
-        kind: match live.target {
-            TargetKind::Embedded => "embedded",
-            TargetKind::Sglang => "sglang",
-            TargetKind::Openai => "openai",
-        }
-        .into(),
+        kind: live.target.as_str().into(),
         emulated: target.emulated,
         emulation_speed: live.emulation_speed,
         api: match target.dialect {
             Dialect::Generate => "generate",
-            Dialect::OpenAi(OpenAiApi::Completions) => "completions",
-            Dialect::OpenAi(OpenAiApi::Chat) => "chat",
+            Dialect::OpenAi(api) => api.as_str(),
         }
         .into(),
         model: target.model.clone(),
-        legs: two_legs.then(|| if target.legs == Legs::Router { "router" } else { "direct" }.into()),
+        legs: two_legs.then(|| target.legs.as_str().into()),
         router,
         workers: target.addresses.workers().map(worker).collect(),
         header: header(&needs, target),
@@ -321,24 +318,11 @@ fn facts(scenario: &Scenario, target: &Target, seen: Option<&Facts>) -> TargetFa
 /// What the router is told, in words.
 fn header(needs: &Needs, target: &Target) -> String {
     let header = &target.header;
-    let value = match header.target_value {
-        TargetValue::Index => "index",
-        TargetValue::Url => "url",
-        TargetValue::Id => "id",
-    };
+    let value = header.target_value.as_str();
     match (needs.target_header, needs.routing_key) {
         _ if needs.two_legs && !header.echo_name.is_empty() => format!("{}: echoed", header.echo_name),
         (true, _) => format!("{}: {value}", header.target_name),
         (false, true) => format!("{}: session", header.key_name),
         (false, false) => "none".into(),
-    }
-}
-
-fn label(kind: RouterKind) -> &'static str {
-    match kind {
-        RouterKind::Auto => "auto",
-        RouterKind::Pdreplay => "pdreplay",
-        RouterKind::Smg => "smg",
-        RouterKind::SglangRouter => "sglang-router",
     }
 }

@@ -1,19 +1,24 @@
 //! Secrets of a target, read once at the start: API key, further headers, certificate authorities.
 //!
-//! Invariant: no error, hint or record shows a value; what stands in a scenario is where to look.
+//! Invariants: what is read is bounded, whatever the path leads to; no error, hint or record shows a value; what stands in a scenario is where to look.
 
 use std::env;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
 use thiserror::Error;
 
 use crate::live::Secrets;
-use crate::scenario::{LiveConfig, is_header_name};
+use crate::scenario::{LiveConfig, is_header_name, is_reserved_header};
 
 /// Readable by others than the owner.
 const OTHERS_MAY_READ: u32 = 0o044;
+
+/// Longest key, and longest file of headers: no server takes more.
+const MOST_SECRET: u64 = 64 << 10;
+/// Longest file of certificates.
+const MOST_CERTIFICATES: u64 = 1 << 20;
 
 /// A secret that is not where the scenario says.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -47,7 +52,7 @@ pub fn read_secrets(live: &LiveConfig) -> Result<FoundSecrets, SecretError> {
         found.secrets.headers.extend(headers(&live.headers_file, &text)?);
     }
     if !live.ca_file.is_empty() {
-        let pem = fs::read(&live.ca_file).map_err(|error| unreadable("ca_file", &live.ca_file, &error.to_string()))?;
+        let (pem, _) = bounded("ca_file", &live.ca_file, MOST_CERTIFICATES)?;
         if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----") {
             return Err(unreadable("ca_file", &live.ca_file, "it holds no PEM certificate"));
         }
@@ -85,6 +90,11 @@ fn headers(path: &str, text: &str) -> Result<Vec<(String, String)>, SecretError>
     let header = |(line, number): (&str, u32)| {
         let parts = line.split_once(':').map(|(name, value)| (name.trim(), value.trim()));
         match parts {
+            Some((name, _)) if is_reserved_header(name) => Err(SecretError {
+                key: "headers_file",
+                cause: format!("line {number} of {path} gives {name}, which the client itself sets"),
+                remedy: "leave it out".into(),
+            }),
             Some((name, value)) if is_header_name(name) && value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) => {
                 Ok((name.to_ascii_lowercase(), value.to_owned()))
             }
@@ -99,12 +109,28 @@ fn headers(path: &str, text: &str) -> Result<Vec<(String, String)>, SecretError>
 }
 
 fn read_file(key: &'static str, path: &str, hints: &mut Vec<String>) -> Result<String, SecretError> {
-    let text = fs::read_to_string(path).map_err(|error| unreadable(key, path, &error.to_string()))?;
-    let mode = fs::metadata(Path::new(path)).map_or(0, |metadata| metadata.permissions().mode());
+    let (bytes, mode) = bounded(key, path, MOST_SECRET)?;
+    let text = String::from_utf8(bytes).map_err(|_| unreadable(key, path, "it is no text in UTF-8"))?;
     if mode & OTHERS_MAY_READ != 0 {
         hints.push(format!("{path} holds a secret and may be read by others (mode {:o}); chmod 600 it", mode & 0o777));
     }
     Ok(text)
+}
+
+/// Contents and mode of a file or pipe that holds at most so many bytes.
+fn bounded(key: &'static str, path: &str, most: u64) -> Result<(Vec<u8>, u32), SecretError> {
+    let wrong = |cause: &str| unreadable(key, path, cause);
+    let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
+    let metadata = file.metadata().map_err(|error| wrong(&error.to_string()))?;
+    if !metadata.is_file() && !metadata.file_type().is_fifo() {
+        return Err(wrong("it is neither a file nor a pipe"));
+    }
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| wrong(&error.to_string()))?;
+    if bytes.len() as u64 > most {
+        return Err(wrong(&format!("it holds more than {} KiB", most >> 10)));
+    }
+    Ok((bytes, metadata.permissions().mode()))
 }
 
 fn unreadable(key: &'static str, path: &str, cause: &str) -> SecretError {
@@ -113,6 +139,8 @@ fn unreadable(key: &'static str, path: &str, cause: &str) -> SecretError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn file(name: &str, text: &str, mode: u32) -> String {
@@ -143,9 +171,37 @@ mod tests {
         let found = read_secrets(&LiveConfig { headers_file: good, ..LiveConfig::default() }).unwrap();
         let wanted = [("x-team", "blue"), ("x-route", "a b")].map(|(name, value)| (name.into(), value.into()));
         assert_eq!(found.secrets.headers, wanted);
+        for name in ["Content-Length", "transfer-encoding", "Host", "Connection"] {
+            let reserved = file("reserved", &format!("X-Team: blue\n{name}: 7\n"), 0o600);
+            let live = LiveConfig { headers_file: reserved, ..LiveConfig::default() };
+            let error = read_secrets(&live).unwrap_err().to_string();
+            assert!(error.contains(&format!("gives {name}, which the client itself sets")), "{error}");
+        }
         let bad = file("bad", "X-Team: blue\nsecret-without-colon\n", 0o600);
         let error = read_secrets(&LiveConfig { headers_file: bad, ..LiveConfig::default() }).unwrap_err().to_string();
         assert!(error.contains("line 2") && !error.contains("secret-without-colon"), "{error}");
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_read_to_it() {
+        let refusal = |live: LiveConfig| read_secrets(&live).unwrap_err().to_string();
+        let zero = || "/dev/zero".to_owned();
+        let endless = [
+            LiveConfig { api_key_file: zero(), ..LiveConfig::default() },
+            LiveConfig { headers_file: zero(), ..LiveConfig::default() },
+            LiveConfig { ca_file: zero(), ..LiveConfig::default() },
+            LiveConfig { ca_file: "/tmp".into(), ..LiveConfig::default() },
+        ];
+        for live in endless {
+            let error = refusal(live);
+            assert!(error.contains("neither a file nor a pipe"), "{error}");
+        }
+        let large = file("large", &"x".repeat((64 << 10) + 1), 0o600);
+        let error = refusal(LiveConfig { api_key_file: large, ..LiveConfig::default() });
+        assert!(error.contains("more than 64 KiB"), "{error}");
+        let large = file("large-ca", &"x".repeat((1 << 20) + 1), 0o600);
+        let error = refusal(LiveConfig { ca_file: large, ..LiveConfig::default() });
+        assert!(error.contains("more than 1024 KiB"), "{error}");
     }
 
     #[test]

@@ -3,13 +3,14 @@
 //! Made once before the run, from the scenario, the started cluster and what the target said of itself.
 
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::base::{Role, WorkerId};
 use crate::cluster::RouterConfig;
 use crate::live::Accounts;
 use crate::live::probe::RouteMap;
-use crate::scenario::{HeaderConfig, Legs, OpenAiApi, RouterKind, ServedByConfig};
+use crate::scenario::{HeaderConfig, Legs, OpenAiApi, RouterKind, ServedByConfig, TargetValue};
 
 /// A worker's address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,6 +34,14 @@ pub struct Addresses {
     pub colocated: Vec<Endpoint>,
 }
 
+/// Base URL of what listens at `address`, as this machine reaches it: an address that means any is loopback.
+pub fn url_at(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    format!("http://{address}")
+}
+
 /// How a generate request is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -40,6 +49,42 @@ pub enum Dialect {
     Generate,
     /// An OpenAI endpoint.
     OpenAi(OpenAiApi),
+}
+
+impl Endpoint {
+    /// Port of a prefill worker's bootstrap server where none is given: SGLang's default.
+    pub const BOOTSTRAP_PORT: u16 = 8998;
+}
+
+impl Dialect {
+    /// Path that generate requests are posted to.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Dialect::Generate => "/generate",
+            Dialect::OpenAi(OpenAiApi::Completions) => "/v1/completions",
+            Dialect::OpenAi(OpenAiApi::Chat) => "/v1/chat/completions",
+        }
+    }
+}
+
+/// What an answer says of who served it, each a worker's base URL or name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServedBy<'a> {
+    /// Value of the header that the scenario names.
+    pub header: Option<&'a str>,
+    /// Text at the pointer that the scenario names.
+    pub pointed: Option<&'a str>,
+    /// Value of [`WORKER_HEADER`](crate::live::api::WORKER_HEADER).
+    pub own_header: Option<&'a str>,
+    /// What an emulated worker says of itself in its body.
+    pub emulated: Option<&'a str>,
+}
+
+impl<'a> ServedBy<'a> {
+    /// The words there are, the target's own first.
+    pub fn words(self) -> impl Iterator<Item = &'a str> {
+        [self.header, self.pointed, self.own_header, self.emulated].into_iter().flatten()
+    }
 }
 
 /// Wall-time limits of the client. `None`: no limit.
@@ -64,6 +109,8 @@ pub struct Retries {
     pub most: u32,
     /// Wait before the first where the server names none; doubled each time.
     pub backoff: Duration,
+    /// Longest wait before one; who asks for more is not asked again.
+    pub longest: Duration,
 }
 
 /// Headers that no record, log or error may show.
@@ -124,6 +171,19 @@ pub struct Target {
     pub proxy: Option<String>,
     /// Secrets.
     pub secrets: Secrets,
+}
+
+impl Target {
+    /// What the target header says to mean `worker`, by its URL or name. `None`: it says an index, or there is no such
+    /// worker.
+    pub fn named_in_header(&self, worker: WorkerId) -> Option<String> {
+        let endpoint = self.addresses.of(worker)?;
+        match self.header.target_value {
+            TargetValue::Index => None,
+            TargetValue::Url => Some(endpoint.url.clone()),
+            TargetValue::Id => Some(worker.to_string()),
+        }
+    }
 }
 
 impl Addresses {

@@ -1,7 +1,7 @@
 //! What reaches a worker node and what leaves it.
 
-use crate::base::{Dur, WorkerId};
-use crate::cluster::{ClusterConfig, FaultConfig};
+use crate::base::{Dur, Time, WorkerId};
+use crate::cluster::{ClusterConfig, FaultConfig, Strikes};
 use crate::engine::EngineConfig;
 use crate::protocol::{AdmitKind, AdmitReason, Finish, Phases};
 
@@ -25,6 +25,8 @@ pub struct NodeConfig {
     /// What goes wrong; faults that start, stop or replace whole processes (kill, restart, leave, join, router-restart)
     /// are the supervisor's and are ignored here.
     pub faults: Vec<FaultConfig>,
+    /// How often they may still strike, where other processes play them too; `None`: this one is alone.
+    pub strikes: Option<Strikes>,
 }
 
 /// `/generate` or an OpenAI endpoint, as the node sees it.
@@ -115,6 +117,13 @@ pub enum NodeInput {
         decode: WorkerId,
         /// Transfers.
         flows: u32,
+    },
+    /// The count of requests that a fault waits for has been reached. Who counts whose requests is the server's.
+    FaultBegins {
+        /// Its number in [`NodeConfig::faults`].
+        fault: usize,
+        /// When; in the past where this process started later.
+        at: Time,
     },
     /// Decode: P has begun to send what [`NodeOutput::StartPull`] asked for. Without it the last word alone counts, and
     /// other P do not learn that this worker's ingress is shared.

@@ -55,7 +55,7 @@ impl RetryRule {
 /// What a request tells the router, as it stands in its headers and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Routing<'a> {
-    /// `x-smg-target-worker`.
+    /// `x-smg-target-worker`: an index, or the name of a worker.
     pub target: Option<&'a str>,
     /// `x-smg-routing-key`.
     pub key: Option<&'a str>,
@@ -125,7 +125,7 @@ impl RouterNode {
 
     /// Chooses for a request, or says what the refusal (503, `no_available_workers`) should say.
     pub fn choose(&mut self, routing: Routing<'_>) -> Result<Chosen, String> {
-        let ask = RouteAsk { wish: wish(routing), prompt: routing.prompt };
+        let ask = RouteAsk { wish: self.wish(routing), prompt: routing.prompt };
         let leg = |role: Role| -> Vec<Option<u32>> {
             let places = self.places.iter().filter(|place| place.worker.role == role);
             places.map(|place| place.eligible.then_some(place.in_flight)).collect()
@@ -187,6 +187,19 @@ impl RouterNode {
         self.refused
     }
 
+    /// A target that is neither a number nor a worker that answers is an index no worker has, as `smg` has it.
+    fn wish(&self, routing: Routing<'_>) -> Wish {
+        let Some(target) = routing.target.map(str::trim) else {
+            return routing.key.map_or(Wish::None, |key| Wish::Key(xxh3_64(key.as_bytes())));
+        };
+        let role = if self.places[0].worker.role == Role::Prefill { Role::Decode } else { Role::Colocated };
+        match (target.parse(), target.parse::<WorkerId>()) {
+            (Ok(index), _) => Wish::Target(index),
+            (Err(_), Ok(named)) if named.role == role => Wish::Named(named.index.into()),
+            (Err(_), _) => Wish::Target(usize::MAX),
+        }
+    }
+
     fn place(&mut self, worker: WorkerId) -> &mut Place {
         let found = self.places.iter_mut().find(|place| place.worker == worker);
         found.unwrap_or_else(|| panic!("{worker} is no worker of this router"))
@@ -196,15 +209,6 @@ impl RouterNode {
 impl Chosen {
     fn legs(self) -> impl Iterator<Item = WorkerId> {
         self.prefill.map(|(worker, _)| worker).into_iter().chain([self.answering])
-    }
-}
-
-/// A target that is no number is an index no worker has, as `smg` has it.
-fn wish(routing: Routing<'_>) -> Wish {
-    match (routing.target, routing.key) {
-        (Some(target), _) => Wish::Target(target.trim().parse().unwrap_or(usize::MAX)),
-        (None, Some(key)) => Wish::Key(xxh3_64(key.as_bytes())),
-        (None, None) => Wish::None,
     }
 }
 
@@ -252,6 +256,9 @@ mod tests {
             assert_eq!(by_target(RouterPolicy::ConsistentHashing, target), wanted, "{target}");
             assert_eq!(by_target(RouterPolicy::RoundRobin, target), "W0", "{target}");
         }
+        for (target, wanted) in [("W1", "W1"), (" W2 ", "W2"), ("W3", refused), ("D1", refused), ("P0", refused)] {
+            assert_eq!(by_target(RouterPolicy::ConsistentHashing, target), wanted, "{target}");
+        }
         let mut hashing = node(RouterPolicy::ConsistentHashing, [0, 0, 3]);
         let both = Routing { target: Some("1"), key: Some("s"), prompt: &[] };
         assert_eq!(names(hashing.choose(both)), "W1", "the target beats the key");
@@ -262,6 +269,30 @@ mod tests {
             assert_eq!(first, (0..20).map(|session| pick(&format!("s{session}"))).collect::<Vec<_>>());
             assert!(first.iter().any(|chosen| *chosen != first[0]), "keys spread");
         }
+    }
+
+    #[test]
+    fn a_name_means_one_worker_whoever_else_is_alive_and_says_nothing_of_p() {
+        let hashing = RouterPolicy::ConsistentHashing;
+        let policies = RouterConfig {
+            prefill_policy: hashing,
+            decode_policy: hashing,
+            stable_indices: false,
+            ..RouterConfig::default()
+        };
+        let config = RouterNodeConfig { policies, prefill: 1, decode: 3, colocated: 0, retry: None, seed: 7 };
+        let mut node = RouterNode::new(&config);
+        let all: Vec<WorkerId> = node.places().iter().map(|place| place.worker).collect();
+        for worker in all {
+            node.heard(worker, worker != WorkerId::new(Role::Decode, 0));
+        }
+        let mut to = |target| names(node.choose(Routing { target: Some(target), ..Routing::default() }));
+        let no_d = "failed to select a decode worker";
+        assert_eq!(
+            [to("D2"), to("D1"), to("D0"), to("W0")],
+            ["P0>D2", "P0>D1", no_d, "failed to select a prefill worker"]
+        );
+        assert_eq!(to("0"), "P0>D1", "an index counts those alive");
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct LiveConfig {
     pub retries: u32,
     /// Wait before the first of them where the server names none (`Retry-After`), milliseconds; doubled each time.
     pub retry_backoff_ms: u64,
+    /// Longest wait before one of them, seconds: a server that asks for more (`Retry-After`) is not asked again, and the
+    /// doubled waits stop growing there.
+    pub retry_wait_max_s: f64,
     /// After Ctrl-C: longest wait for requests in flight, seconds.
     pub drain_s: f64,
     /// Time between two looks at each worker's `/health`, milliseconds of the run; 0: none.
@@ -152,6 +155,60 @@ pub struct ServedByConfig {
     pub pointer: String,
 }
 
+impl TargetKind {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            TargetKind::Embedded => "embedded",
+            TargetKind::Sglang => "sglang",
+            TargetKind::Openai => "openai",
+        }
+    }
+}
+
+impl Legs {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Legs::Router => "router",
+            Legs::Direct => "direct",
+        }
+    }
+}
+
+impl RouterKind {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RouterKind::Auto => "auto",
+            RouterKind::Pdreplay => "pdreplay",
+            RouterKind::Smg => "smg",
+            RouterKind::SglangRouter => "sglang-router",
+        }
+    }
+}
+
+impl OpenAiApi {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OpenAiApi::Completions => "completions",
+            OpenAiApi::Chat => "chat",
+        }
+    }
+}
+
+impl TargetValue {
+    /// As the scenario writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            TargetValue::Index => "index",
+            TargetValue::Url => "url",
+            TargetValue::Id => "id",
+        }
+    }
+}
+
 impl LiveConfig {
     /// The workers and the router are emulated ones, started for the run.
     pub fn is_embedded(&self) -> bool {
@@ -179,6 +236,7 @@ impl Default for LiveConfig {
             pool_idle_s: 3.0,
             retries: 0,
             retry_backoff_ms: 500,
+            retry_wait_max_s: 60.0,
             drain_s: 2.0,
             health_poll_ms: 1000,
             emulation_speed: 1.0,

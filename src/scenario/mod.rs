@@ -39,4 +39,4 @@ pub use shipped::shipped_scenarios;
 pub use validate::validate;
 pub use validate_cost::check_span;
 pub use validate_fault::{FaultFields, fault_fields, fault_label};
-pub use validate_live::{SESSIONS_REACH_P, is_header_name};
+pub use validate_live::{SESSIONS_REACH_P, is_header_name, is_reserved_header};

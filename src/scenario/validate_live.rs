@@ -179,6 +179,11 @@ fn headers(scenario: &Scenario, problems: &mut Vec<Problem>) {
     for (key, name) in names.into_iter().filter(|(_, name)| !name.is_empty() && !is_header_name(name)) {
         problems.push(problem(key, format!("is \"{name}\", no name of a header"), "letters, digits and - make a name"));
     }
+    let request_names = names[..3].iter().filter(|(_, name)| is_reserved_header(name));
+    for (key, name) in request_names {
+        let cause = format!("is \"{name}\", which the client itself sets or a connection needs");
+        problems.push(problem(*key, cause, "choose a name of the router's own, such as x-smg-target-worker"));
+    }
     let routed = scenario.replay.mechanism != Mechanism::Dp;
     let wanted = match scenario.policy.name {
         PolicyName::Default => None,
@@ -202,6 +207,27 @@ fn headers(scenario: &Scenario, problems: &mut Vec<Problem>) {
 pub fn is_header_name(name: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     !name.is_empty() && name.chars().all(is_part)
+}
+
+/// Whether a header is the HTTP client's own: another value in it would break or redirect requests.
+pub fn is_reserved_header(name: &str) -> bool {
+    const RESERVED: [&str; 14] = [
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved))
 }
 
 fn secrets(live: &LiveConfig, problems: &mut Vec<Problem>) {
@@ -293,6 +319,12 @@ mod tests {
             (format!("{SGLANG}fault = [{{ kind = 'kill', worker = 'D0', at_s = 1 }}]"), "leave the faults out"),
             (live("target_name = ''"), "policy kv-aware tells the router by it"),
             (live("key_name = 'a b'"), "no name of a header"),
+            (
+                live("target_name = 'Content-Length'"),
+                "`live.header.target_name` is \"Content-Length\", which the client",
+            ),
+            (live("key_name = 'host'"), "`live.header.key_name` is \"host\", which the client"),
+            (live("echo_name = 'transfer-encoding'"), "which the client itself sets"),
         ];
         for (text, wanted) in cases {
             let found = refusal(text);

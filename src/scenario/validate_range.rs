@@ -149,6 +149,7 @@ fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
         ("live.first_token_timeout_s", live.first_token_timeout_s, unlimited),
         ("live.control_timeout_s", live.control_timeout_s, Range::new(1e-3, 3600.0, "")),
         ("live.pool_idle_s", live.pool_idle_s, Range::new(1e-3, 3600.0, "").or_zero()),
+        ("live.retry_wait_max_s", live.retry_wait_max_s, Range::new(1e-3, 3600.0, "").or_zero()),
         ("live.drain_s", live.drain_s, Range::new(1e-3, 3600.0, "").or_zero()),
         ("live.emulation_speed", live.emulation_speed, Range::new(1e-3, 1e4, "10 is ten times faster")),
         ("integrity.max_bad_share", integrity.max_bad_share, SHARE),

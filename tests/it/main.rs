@@ -27,4 +27,5 @@ mod tidy;
 mod tools;
 mod trace_cases;
 mod trace_sample;
+mod turn;
 mod worker;

@@ -7,8 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-/// A temporary working directory; removed when dropped.
-pub struct Scratch(PathBuf);
+use crate::turn::{Beside, beside};
+
+/// A temporary working directory; removed when dropped. No test is alone on the machine while it is there.
+pub struct Scratch {
+    path: PathBuf,
+    _beside: Beside,
+}
 
 impl Scratch {
     pub fn new() -> Scratch {
@@ -16,26 +21,26 @@ impl Scratch {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("pdreplay-it-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
-        Scratch(path)
+        Scratch { path, _beside: beside() }
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         path
     }
 
     pub fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+        fs::read_to_string(self.path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     pub fn json(&self, name: &str) -> Value {
@@ -45,7 +50,7 @@ impl Scratch {
     /// The binary, in this directory, with nothing of the test's environment that changes what it prints.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pdreplay"));
-        command.current_dir(&self.0).args(args).stdin(Stdio::null()).env_remove("NO_COLOR").env("TERM", "xterm");
+        command.current_dir(&self.path).args(args).stdin(Stdio::null()).env_remove("NO_COLOR").env("TERM", "xterm");
         command
     }
 
@@ -57,7 +62,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

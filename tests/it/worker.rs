@@ -75,6 +75,17 @@ fn it_says_where_it_listens_and_ends_when_asked() {
 }
 
 #[test]
+fn an_address_that_means_any_is_told_as_one_that_can_be_asked() {
+    let scratch = Scratch::new();
+    for node in [&["worker", "--name", "P0"][..], &["router", "--worker", "http://127.0.0.1:9"]] {
+        let node = Worker::of(scratch.command(&[node, &["--host", "0.0.0.0", "--json"]].concat()));
+        assert_eq!(node.json()["url"], format!("http://127.0.0.1:{}", port_of(&node)));
+        assert!(http(port_of(&node), "GET /liveness", "").starts_with("HTTP/1.1 "));
+        node.end("TERM").code(0);
+    }
+}
+
+#[test]
 fn the_scenario_and_the_flags_reach_the_node() {
     let scratch = Scratch::new();
     let args = ["--name", "W0", "--json", "--set", "cluster.colocated=1", "--set", "engine.kv_pool_tokens=5000"];

@@ -56,16 +56,19 @@ fn append() -> String {
 
 /// Answer to [`AdmitBody`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct AdmitReply {
-    /// There is room.
+    /// There is room. An answer without it is none.
     pub can_admit: bool,
     /// `fits`, `fits-after-trim`, `no-capacity`, `session-not-found`, `session-busy`; free text from others.
+    #[serde(default)]
     pub reason: String,
     /// Free and evictable tokens after this answer.
+    #[serde(default)]
     pub available_tokens: u64,
     /// Tokens of the pool; 0 when the server does not say.
+    #[serde(default)]
     pub capacity_tokens: u64,
     /// Ids of the idle sessions it dropped to make room.
+    #[serde(default)]
     pub evicted: Vec<String>,
 }

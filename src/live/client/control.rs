@@ -248,6 +248,13 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_without_a_verdict_is_no_admission() {
+        let read = serde_json::from_str::<AdmitReply>;
+        assert!(read("{\"can_admit\":false}").is_ok());
+        assert!(read("{}").is_err() && read("{\"admit\":\"yes\"}").is_err());
+    }
+
+    #[test]
     fn reasons_of_other_servers_find_their_nearest() {
         let of = |can_admit, reason: &str, evicted: &[&str]| {
             let evicted = evicted.iter().map(|id| (*id).to_owned()).collect();

@@ -13,7 +13,9 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::live::ServedBy;
 use crate::live::api::{INCARNATION_HEADER, PREFILL_HEADER, WORKER_HEADER};
+use crate::live::blame::{PATIENCE, is_of_hand_off};
 use crate::live::client::body::{Body, Rendezvous};
 use crate::live::client::http::Counts;
 use crate::live::client::leg::{self, LegEnd};
@@ -62,16 +64,17 @@ impl Flight {
     /// Sends it, again where that is allowed, to the end. Gives the answer, and the leg whose connection may be kept.
     pub async fn fly(self, line: &Arc<Line>) -> (Answer, LegEnd) {
         let (mut attempts, mut waited) = (1u16, Duration::ZERO);
-        let mut backoff = line.target.retries.backoff;
+        let retries = line.target.retries;
+        let mut backoff = retries.backoff;
         loop {
             let sent = line.clock.now();
             let landing = self.once(line, sent).await;
             self.look_at_route(line, &landing, sent);
-            let again = landing.end.again.filter(|_| u32::from(attempts) <= line.target.retries.most);
+            let again = landing.end.again.filter(|_| u32::from(attempts) <= retries.most);
             let Some(again) = again else {
                 return self.answer(line, landing, attempts, line.clock.of_wall(waited));
             };
-            let wait = again.0.unwrap_or(backoff);
+            let wait = again.0.unwrap_or(backoff.min(retries.longest));
             backoff = backoff.saturating_mul(2);
             sleep(wait).await;
             waited += wait;
@@ -150,29 +153,29 @@ impl Flight {
         let decode = self.leg(line, d, d_url, &headers, self.body.clone().whole(Some(&meet)), sent);
         tokio::pin!(decode);
         let mut prefill_leg = None;
-        let end = loop {
-            tokio::select! {
-                biased;
-                outcome = &mut prefilled, if prefill_leg.is_none() => match outcome {
-                    Ok((mut end, took)) => match prefill_failure(line, p, &end) {
-                        Some(finish) => {
-                            end.finish = Some(finish);
-                            break end;
-                        }
-                        None => prefill_leg = Some(took),
-                    },
-                    // Its task ended without a word: only at the end of the run.
-                    Err(_) => prefill_leg = Some(Dur::ZERO),
-                },
-                end = &mut decode => {
-                    if end.failure().is_none() {
-                        guard.0 = None;
-                        finish_later(line, prefill);
-                    }
-                    break end;
+        let end = tokio::select! {
+            biased;
+            outcome = &mut prefilled => match prefill_end(line, p, outcome) {
+                Err(end) if blame_is_open(&end) => timeout(PATIENCE, decode).await.unwrap_or(end),
+                Err(end) => end,
+                Ok(took) => {
+                    prefill_leg = Some(took);
+                    decode.await
                 }
-            }
+            },
+            end = &mut decode => match end.failure() {
+                Some(_) if blame_is_open(&end) => {
+                    let outcome = timeout(PATIENCE, &mut prefilled).await;
+                    let prefill = outcome.ok().and_then(|outcome| prefill_end(line, p, outcome).err());
+                    prefill.filter(|prefill| !blame_is_open(prefill)).unwrap_or(end)
+                }
+                _ => end,
+            },
         };
+        if end.failure().is_none() {
+            guard.0 = None;
+            finish_later(line, prefill);
+        }
         Landing { end, prefill: Some(p), decode: Some(d), prefill_leg }
     }
 
@@ -203,12 +206,10 @@ impl Flight {
                             .map(|index| index.to_string())
                             .ok_or_else(|| format!("no index of the router reaches {worker}"))?
                     }
-                    TargetValue::Url => {
-                        let endpoint =
-                            line.target.addresses.of(worker).ok_or_else(|| format!("the target has no {worker}"))?;
-                        endpoint.url.clone()
+                    TargetValue::Url | TargetValue::Id => {
+                        let named = line.target.named_in_header(worker);
+                        named.ok_or_else(|| format!("the target has no {worker}"))?
                     }
-                    TargetValue::Id => worker.to_string(),
                 };
                 (&config.target_name, value)
             }
@@ -278,8 +279,9 @@ impl Landing {
         let header = &line.target.served_by.header;
         let header = if header.is_empty() { None } else { text(&self.end.head, header) };
         let emulated = self.end.tally.emulated.as_ref().map(|emulated| emulated.worker.as_str());
-        let words = [header, self.end.pointed.as_deref(), text(&self.end.head, WORKER_HEADER), emulated];
-        words.into_iter().flatten().find_map(|word| addresses.named(word)).or(self.decode)
+        let (pointed, own_header) = (self.end.pointed.as_deref(), text(&self.end.head, WORKER_HEADER));
+        let said = ServedBy { header, pointed, own_header, emulated };
+        said.words().find_map(|word| addresses.named(word)).or(self.decode)
     }
 
     fn prefilled_by(&self, line: &Line) -> Option<WorkerId> {
@@ -326,6 +328,23 @@ fn prefill_leg(
         rest.drain().await;
     });
     (prefilled, task)
+}
+
+/// How long a prefill leg took, or its end when that ends the request.
+fn prefill_end(
+    line: &Line,
+    p: WorkerId,
+    outcome: Result<(LegEnd, Dur), oneshot::error::RecvError>,
+) -> Result<Dur, LegEnd> {
+    // Its task ends without a word only at the end of the run.
+    let Ok((mut end, took)) = outcome else { return Ok(Dur::ZERO) };
+    let Some(finish) = prefill_failure(line, p, &end) else { return Ok(took) };
+    end.finish = Some(finish);
+    Err(end)
+}
+
+fn blame_is_open(end: &LegEnd) -> bool {
+    end.failure().is_some_and(|(_, words)| is_of_hand_off(words))
 }
 
 /// What a prefill leg's end means for the request, if it ends it.

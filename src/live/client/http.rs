@@ -3,8 +3,8 @@
 //! The one place that builds an HTTP client: no redirects, no hidden repeats, no proxy for loopback, secrets as
 //! sensitive headers. The live probes use it too. Owns no endpoint and no reading of streams.
 
+use std::borrow::Cow;
 use std::cell::Cell;
-use std::error::Error as _;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use reqwest::{Certificate, Client, NoProxy, Proxy, RequestBuilder, Response, Url
 use tokio::time::timeout;
 
 use crate::live::Target;
+use crate::live::client::broken::{io_kind, is_loopback, root_cause, silence_hint, tls_words};
+use crate::live::client::mask::Mask;
 use crate::protocol::{CallError, ErrorClass};
 
 /// Hosts that never go through a proxy.
@@ -130,6 +132,9 @@ pub struct Http {
     client: Client,
     control: Duration,
     connect: Duration,
+    proxy: Option<String>,
+    /// What servers say passes through it before anybody reads it.
+    pub(super) mask: Arc<Mask>,
     pub(super) counts: Arc<Counts>,
 }
 
@@ -162,12 +167,14 @@ impl Http {
         // The system's certificates take time to load and may be missing: only for who needs them.
         builder = if needs_tls(target) { builder.tls_certs_merge(extra) } else { builder.tls_certs_only(extra) };
         let client = builder.build().map_err(setup)?;
-        Ok(Http { client, control: target.limits.control, connect: target.limits.connect, counts })
+        let (control, connect) = (target.limits.control, target.limits.connect);
+        let proxy = target.proxy.clone();
+        Ok(Http { client, control, connect, proxy, mask: Arc::new(Mask::of(&target.secrets)), counts })
     }
 
     /// GET within the limit of control calls.
     pub async fn get(&self, url: &str) -> Result<Reply, CallError> {
-        self.call(self.client.get(url), 0).await
+        self.call(url, self.client.get(url), 0).await
     }
 
     /// POST of JSON within the limit of control calls.
@@ -179,20 +186,24 @@ impl Http {
     pub async fn post_with(&self, url: &str, headers: &[(&str, &str)], json: Vec<u8>) -> Result<Reply, CallError> {
         let size = json.len();
         let request = self.client.post(url).header("content-type", "application/json").body(json);
-        self.call(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)), size).await
+        self.call(url, headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)), size).await
     }
 
-    async fn call(&self, request: RequestBuilder, size: usize) -> Result<Reply, CallError> {
+    async fn call(&self, url: &str, request: RequestBuilder, size: usize) -> Result<Reply, CallError> {
         let exchange = async {
-            let response = self.send(request, size).await.0.map_err(|error| self.broken(&error, Stage::Sending).1)?;
-            let (status, headers) = (response.status().as_u16(), response.headers().clone());
-            let body = body_of(response).await.map_err(|error| self.broken(&error, Stage::Reading).1)?;
+            let mut response =
+                self.send(request, size).await.0.map_err(|error| self.broken(&error, Stage::Sending).1)?;
+            let (status, headers) = (response.status().as_u16(), self.head_of(&mut response));
+            let body = self.body_of(response).await.map_err(|error| self.broken(&error, Stage::Reading).1)?;
             Ok(Reply { status, headers, body })
         };
         match timeout(self.control, exchange).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(message)) => Err(CallError { status: None, message }),
-            Err(_) => Err(CallError { status: None, message: format!("no answer within {:?}", self.control) }),
+            Err(_) => {
+                let message = format!("no answer within {:?}{}", self.control, silence_hint(url));
+                Err(CallError { status: None, message })
+            }
         }
     }
 
@@ -219,19 +230,52 @@ impl Http {
             .await
     }
 
+    /// The head of an answer, without secrets.
+    pub(super) fn head_of(&self, response: &mut Response) -> HeaderMap {
+        let mut head = std::mem::take(response.headers_mut());
+        self.mask.head(&mut head);
+        head
+    }
+
+    /// The body of an answer that is no stream, without secrets, up to a limit; to its end where it is shorter, so that
+    /// the connection is kept.
+    pub(super) async fn body_of(&self, mut response: Response) -> Result<Bytes, reqwest::Error> {
+        let mut body = Vec::new();
+        while body.len() < MOST_BODY {
+            let Some(piece) = response.chunk().await? else { break };
+            body.extend_from_slice(&piece);
+        }
+        let masked = match self.mask.data(&body) {
+            Cow::Owned(masked) => Some(masked),
+            Cow::Borrowed(_) => None,
+        };
+        Ok(masked.unwrap_or(body).into())
+    }
+
     /// Class and words of a transport error.
     pub(super) fn broken(&self, error: &reqwest::Error, stage: Stage) -> (ErrorClass, String) {
         let host = error.url().and_then(authority).unwrap_or_else(|| "the target".into());
-        let cause = root_cause(error);
+        let cause = tls_words(error).unwrap_or_else(|| root_cause(error));
+        let proxy = self.proxy.as_ref().filter(|_| !error.url().is_some_and(is_loopback));
+        let through = proxy.map_or(String::new(), |proxy| format!(" through the proxy {proxy} (live.proxy)"));
         if error.is_connect() && error.is_timeout() {
-            return (ErrorClass::ConnectTimeout, format!("no connection to {host} within {:?}", self.connect));
+            let hint = error.url().map_or("", |url| silence_hint(url.as_str()));
+            let message = format!("no connection to {host}{through} within {:?}{hint}", self.connect);
+            return (ErrorClass::ConnectTimeout, message);
         }
         if error.is_connect() || error.is_dns() {
-            let message = match io_kind(error) {
-                Some(io::ErrorKind::ConnectionRefused) => format!("{REFUSED} by {host}"),
-                _ => format!("cannot connect to {host}: {cause}"),
+            let message = match (io_kind(error), proxy) {
+                (Some(io::ErrorKind::ConnectionRefused), Some(proxy)) => {
+                    format!("the proxy {proxy} takes no connection; start it, or correct live.proxy")
+                }
+                (Some(io::ErrorKind::ConnectionRefused), None) => format!("{REFUSED} by {host}"),
+                _ => format!("cannot connect to {host}{through}: {cause}"),
             };
             return (ErrorClass::WorkerLost, message);
+        }
+        if cause.contains("invalid HTTP") && error.url().is_some_and(|url| url.scheme() == "http") {
+            let message = format!("the answer of {host} is no HTTP ({cause}); if it speaks TLS, write https://");
+            return (ErrorClass::BadAnswer, message);
         }
         let (class, words) = match stage {
             Stage::Sending => (ErrorClass::ConnectionClosed, "connection closed before the answer"),
@@ -248,16 +292,6 @@ pub(super) enum Stage {
     Sending,
     /// After it.
     Reading,
-}
-
-/// The body of an answer that is no stream, up to a limit; to its end where it is shorter, so that the connection is kept.
-pub(super) async fn body_of(mut response: Response) -> Result<Bytes, reqwest::Error> {
-    let mut body = Vec::new();
-    while body.len() < MOST_BODY {
-        let Some(piece) = response.chunk().await? else { break };
-        body.extend_from_slice(&piece);
-    }
-    Ok(body.into())
 }
 
 /// The connection surely carried the request and closed without a byte of an answer.
@@ -310,26 +344,6 @@ fn secret_headers(target: &Target) -> Result<HeaderMap, ClientError> {
         headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?, value);
     }
     Ok(headers)
-}
-
-/// The innermost error's words; outer ones only repeat the URL.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    if error.source().is_none() { "no cause given".to_owned() } else { cause.to_string() }
-}
-
-fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        if let Some(io) = inner.downcast_ref::<io::Error>() {
-            return Some(io.kind());
-        }
-        cause = inner.source();
-    }
-    None
 }
 
 /// Counts connections, and tells the request that begins one.

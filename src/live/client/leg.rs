@@ -118,7 +118,7 @@ async fn bounded<T>(bound: Bound, work: impl Future<Output = T>) -> Result<T, (D
 
 async fn read(line: &Line, mut response: Response, sent: Time, pointer: &str) -> LegEnd {
     let status = response.status();
-    let head = std::mem::take(response.headers_mut());
+    let head = line.http.head_of(&mut response);
     let end = LegEnd { status: Some(status.as_u16()), head, ..LegEnd::default() };
     if !status.is_success() {
         return refused(line, end, response).await;
@@ -136,7 +136,7 @@ async fn read(line: &Line, mut response: Response, sent: Time, pointer: &str) ->
 /// An answer outside 200 to 299: its words, and whether it may be sent again.
 async fn refused(line: &Line, mut end: LegEnd, response: Response) -> LegEnd {
     let status = end.status.unwrap_or_default();
-    let body = match timeout(line.target.limits.control, http::body_of(response)).await {
+    let body = match timeout(line.target.limits.control, line.http.body_of(response)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) | Err(_) => Bytes::new(),
     };
@@ -150,16 +150,23 @@ async fn refused(line: &Line, mut end: LegEnd, response: Response) -> LegEnd {
             message.push_str(&format!(": {label}{part}"));
         }
     }
+    let mut message = words::short(&message);
     if matches!(status, 429 | 503) {
-        end.again = Some(Again(retry::retry_after(&retry_after)));
         line.count_throttled();
+        let (wait, retries) = (retry::retry_after(&retry_after), line.target.retries);
+        let is_long = wait.is_some_and(|wait| wait > retries.longest);
+        end.again = (!is_long).then_some(Again(wait));
+        if is_long && retries.most > 0 {
+            let longest = retries.longest.as_secs_f64();
+            message.push_str(&format!("; longer than live.retry_wait_max_s = {longest}: not sent again"));
+        }
     }
-    end.fail(class, words::short(&message))
+    end.fail(class, message)
 }
 
 /// A 200 answer of another type: an error in JSON, or a page of something in between.
 async fn no_stream(line: &Line, end: LegEnd, response: Response, kind: &str) -> LegEnd {
-    let body = match timeout(line.target.limits.control, http::body_of(response)).await {
+    let body = match timeout(line.target.limits.control, line.http.body_of(response)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
             let (class, message) = line.http.broken(&error, Stage::Reading);
@@ -197,6 +204,7 @@ async fn stream(line: &Line, mut end: LegEnd, mut response: Response, sent: Time
         let tally = &mut end.tally;
         let parsed = parser.push(&piece, |data| {
             if wrong.is_ok() && !tally.done {
+                let data = &*line.http.mask.data(data);
                 wrong = tally.take(now, data);
                 if !pointer.is_empty() && !tally.done && !data.is_empty() {
                     last_event.clear();

@@ -17,9 +17,9 @@ use crate::cluster::{PdRouter, RouteAsk};
 use crate::live::client::http::{self, ClientError, Counts, Http};
 use crate::live::client::routes::Routes;
 use crate::live::clock::Clock;
-use crate::live::{Dialect, Heard, Target};
+use crate::live::{Heard, Target};
 use crate::protocol::{ErrorClass, Event, RoutingHeader};
-use crate::scenario::{Legs, OpenAiApi};
+use crate::scenario::Legs;
 
 /// See the module.
 #[derive(Debug)]
@@ -71,11 +71,7 @@ impl Line {
         sessions: HashMap<String, SessionIx>,
         seed: u64,
     ) -> Result<Line, ClientError> {
-        let path = match target.dialect {
-            Dialect::Generate => "/generate",
-            Dialect::OpenAi(OpenAiApi::Completions) => "/v1/completions",
-            Dialect::OpenAi(OpenAiApi::Chat) => "/v1/chat/completions",
-        };
+        let path = target.dialect.path();
         let url = |base: &str| http::base_url(&format!("{}{path}", base.trim_end_matches('/')));
         let endpoints = target.addresses.workers();
         let workers = endpoints.map(|(worker, at)| Ok((worker, url(&at.url)?))).collect::<Result<_, ClientError>>()?;
@@ -135,12 +131,19 @@ impl Line {
         first.or_else(|| Some((self.target.limits.stall?, ErrorClass::Stalled)))
     }
 
-    /// Words for a limit that ran out.
+    /// Words for a limit that ran out, in time of the run as it was configured.
     pub fn too_long(&self, limit: Duration, class: ErrorClass) -> String {
         match (class, self.target.limits.first_token) {
-            (ErrorClass::FirstTokenTimeout, Some(most)) => format!("no first token within {most:?}"),
-            _ => format!("no data for {limit:?}"),
+            (ErrorClass::FirstTokenTimeout, Some(most)) => {
+                format!("no first token within {} s", self.run_seconds(most))
+            }
+            _ => format!("no data for {} s", self.run_seconds(limit)),
         }
+    }
+
+    /// Seconds of the run in a wall time, to the millisecond: dividing by its speed has rounded them.
+    fn run_seconds(&self, wall: Duration) -> f64 {
+        self.clock.of_wall(wall).as_millis_f64().round() / 1e3
     }
 
     pub fn count_throttled(&self) {

@@ -7,11 +7,13 @@
 //! answered exactly once, time-outs included. Everything runs as tasks of the runtime that calls [`Client::perform`].
 
 mod body;
+mod broken;
 mod control;
 mod flight;
 mod http;
 mod leg;
 mod line;
+mod mask;
 mod retry;
 mod routes;
 mod sse;
@@ -46,6 +48,7 @@ pub use control::Looker;
 pub use http::{ClientCounters, ClientError, Http, Reply};
 pub use routes::{Prober, Probing};
 pub use sse::{SseParser, TooLong};
+pub use words::error_message;
 
 /// See the module.
 #[derive(Debug)]

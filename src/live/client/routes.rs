@@ -81,18 +81,10 @@ impl Routes {
                 found.ok().filter(|map| state.map.as_ref() != Some(map)).inspect(|map| state.map = Some(map.clone()))
             };
             if let Some(map) = changed {
-                let detail = in_words(&map);
+                let detail = map.to_string();
                 let _ =
                     line.heard.send(Heard::Notice { kind: LedgerKind::RouteMapChanged, worker: None, detail }).await;
             }
         });
     }
-}
-
-fn in_words(map: &RouteMap) -> String {
-    let of = |(decode, index): (usize, &Option<u16>)| match index {
-        Some(index) => format!("D{decode}={index}"),
-        None => format!("D{decode}=-"),
-    };
-    map.index.iter().enumerate().map(of).collect::<Vec<_>>().join(" ")
 }

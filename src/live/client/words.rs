@@ -36,8 +36,9 @@ const TEXTS: &[(&str, ErrorClass)] = &[
     ("overload_protection", ErrorClass::Overloaded),
     ("connection refused", ErrorClass::WorkerLost),
     ("died with the request inside", ErrorClass::WorkerLost),
-    ("decode_unavailable", ErrorClass::WorkerLost),
 ];
+/// What our router says of a server it has no answer of; a status alone (503) is the server's own.
+const UNANSWERED: [&str; 2] = ["cannot be reached", "was lost"];
 
 /// The class of a failure with these words (message, type and code, as far as there are any) and status.
 pub(super) fn class_of(words: &str, status: Option<u16>) -> ErrorClass {
@@ -45,6 +46,9 @@ pub(super) fn class_of(words: &str, status: Option<u16>) -> ErrorClass {
     let has = |text: &str| words.contains(text);
     if let Some(&(_, class)) = TEXTS.iter().find(|(text, _)| has(text)) {
         return class;
+    }
+    if has(" server http") && UNANSWERED.into_iter().any(has) {
+        return ErrorClass::WorkerLost;
     }
     if has("session id") && has("does not exist") {
         return ErrorClass::SessionNotFound;
@@ -65,6 +69,11 @@ fn of_status(status: Option<u16>) -> ErrorClass {
         Some(200..=399) => ErrorClass::BadAnswer,
         _ => ErrorClass::ServerError,
     }
+}
+
+/// The message in the body of a refusal, in one line and not long.
+pub fn error_message(body: &[u8]) -> String {
+    Words::of_body(body).message
 }
 
 /// What a server said of a failure.
@@ -121,9 +130,13 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// One line, not too long.
+/// One line, not too long, without characters that steer a terminal.
 pub(super) fn short(text: &str) -> String {
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.contains(char::is_control) {
+        let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        line = line.chars().map(escaped).collect();
+    }
     if line.len() > MOST_WORDS {
         let cut = (0..=MOST_WORDS).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
         line.truncate(cut);
@@ -163,6 +176,15 @@ mod tests {
             ("slow down", Some(429), ErrorClass::Overloaded),
             ("who are you", Some(401), ErrorClass::Unauthorized),
             ("oops", Some(502), ErrorClass::ServerError),
+            (
+                "decode_unavailable Decode server error (503) from http://h:1: request failed on D1: server answered 503",
+                Some(503),
+                ErrorClass::Overloaded,
+            ),
+            ("decode_unavailable Decode server http://h:1 cannot be reached: reset", Some(502), ErrorClass::WorkerLost),
+            ("worker_unavailable Worker server http://h:1 was lost: early end", Some(502), ErrorClass::WorkerLost),
+            ("prefill_unavailable Prefill server http://h:1 cannot be reached", Some(502), ErrorClass::PrefillFailed),
+            ("the bag was lost", Some(404), ErrorClass::BadRequest),
             ("gone", Some(404), ErrorClass::BadRequest),
         ];
         for (words, status, class) in cases {
@@ -186,6 +208,7 @@ mod tests {
         assert_eq!(of(r#"{"error":"plain"}"#).message, "plain");
         assert_eq!(of("<html>\n  proxy </html>").message, "<html> proxy </html>");
         assert_eq!(of("").message, "");
+        assert_eq!(of("a\u{1b}[31m\tred").message, "a\\u{1b}[31m red");
         assert!(of(&"é".repeat(2000)).message.len() <= MOST_WORDS + 3);
     }
 }

@@ -1,11 +1,10 @@
 //! The supervisor: starts all nodes, and plays the faults that strike whole processes.
 //!
-//! Faults inside a worker are the worker's own; here they are only announced. When a fault counts requests, those that
-//! reached decode and colocated workers are counted, which every request does once.
+//! Faults inside a worker are the worker's own; here they are only announced. All nodes share one count of requests, by
+//! which faults of both kinds begin, and one count of strikes, which a restart does not renew.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -13,10 +12,10 @@ use super::ClusterError;
 use super::node::{End, Node};
 use super::plan::{ClusterPlan, routed};
 use crate::base::{Role, Time, WorkerId};
-use crate::cluster::{Fault, FaultKind, Faults, Notice};
+use crate::cluster::{Fault, FaultKind, Faults, Notice, Strikes};
 use crate::live::clock::Clock;
-use crate::live::server::{WorkerServerOptions, serve_router, serve_worker};
-use crate::live::{Addresses, Endpoint};
+use crate::live::server::{Triggers, WorkerServerOptions, serve_router, serve_worker};
+use crate::live::{Addresses, Endpoint, url_at};
 use crate::node::NodeConfig;
 
 /// Time between two looks at the count of requests, while a fault waits for it.
@@ -41,9 +40,10 @@ pub(super) struct Supervisor {
     faults: Faults,
     // By time, then by number: what begins (false) or ends (true).
     agenda: BTreeSet<(Time, usize, bool)>,
-    // Faults by count that have not begun.
-    waiting: usize,
-    requests: Arc<AtomicU64>,
+    triggers: Arc<Triggers>,
+    // Faults by count that have begun here.
+    begun: usize,
+    strikes: Strikes,
     failed: Vec<String>,
 }
 
@@ -71,15 +71,16 @@ impl Supervisor {
                 Role::Colocated => &mut addresses.colocated,
             };
             let bootstrap_port = (id.role == Role::Prefill).then(|| node.address().port());
-            list.push(Endpoint { url: url(&node), bootstrap_port });
+            list.push(Endpoint { url: url_at(node.address()), bootstrap_port });
             workers.push((id, node));
         }
         let router = routed(&addresses).map(|behind| (router, behind));
-        addresses.router = router.as_ref().map(|(node, _)| url(node));
+        addresses.router = router.as_ref().map(|(node, _)| url_at(node.address()));
         let all = plan.faults.iter().map(|config| Fault::new(config, None, None));
         let faults = Faults::new(all.collect::<Result<_, _>>().map_err(ClusterError::Fault)?);
         let agenda = faults.timed().into_iter().map(|(number, at)| (at, number, false)).collect();
-        let waiting = plan.faults.iter().filter(|fault| fault.after_requests.is_some()).count();
+        let triggers = Arc::new(Triggers::of(&plan.faults));
+        let strikes = Strikes::of(&plan.faults);
         let supervisor = Supervisor {
             plan,
             clock,
@@ -87,8 +88,9 @@ impl Supervisor {
             router,
             faults,
             agenda,
-            waiting,
-            requests: Arc::default(),
+            triggers,
+            begun: 0,
+            strikes,
             failed: Vec::new(),
         };
         Ok((supervisor, addresses))
@@ -132,16 +134,16 @@ impl Supervisor {
     /// Wall time until something is due.
     fn rest(&self) -> Duration {
         let timed = self.agenda.first().map(|(at, ..)| self.clock.until(*at));
-        let counted = (self.waiting > 0).then_some(LOOK);
+        let counted = (self.begun < self.triggers.all()).then_some(LOOK);
         // With nothing due, only a command ends the wait.
         timed.into_iter().chain(counted).min().unwrap_or(Duration::from_secs(3600))
     }
 
     fn play(&mut self) {
         let now = self.clock.now();
-        for fault in self.faults.counted(self.requests.load(Ordering::Relaxed)) {
-            self.waiting -= 1;
-            self.begin(now, fault);
+        for (fault, at) in self.triggers.begun(self.begun) {
+            self.begun += 1;
+            self.begin(at, fault);
         }
         while let Some((_, fault, ends)) = self.agenda.first().copied().filter(|(at, ..)| *at <= now) {
             self.agenda.pop_first();
@@ -232,9 +234,10 @@ impl Supervisor {
             cluster: self.plan.cluster.clone(),
             block_size: self.plan.block_size,
             faults: self.plan.faults.clone(),
+            strikes: Some(self.strikes.clone()),
         };
-        let counter = (id.role != Role::Prefill).then(|| Arc::clone(&self.requests));
-        let options = WorkerServerOptions { clock: self.clock, requests: counter, ..self.plan.worker.clone() };
+        let triggers = Some(Arc::clone(&self.triggers));
+        let options = WorkerServerOptions { clock: self.clock, triggers, ..self.plan.worker.clone() };
         node.start(move |listener, stop| serve_worker(listener, config, options, stop.wait()))
     }
 
@@ -243,13 +246,4 @@ impl Supervisor {
         let options = self.plan.router(behind.clone(), self.clock, node.starts);
         node.start(move |listener, stop| serve_router(listener, options, stop.wait()))
     }
-}
-
-/// Base URL; an address that means any is reached by loopback.
-fn url(node: &Node) -> String {
-    let mut address = node.address();
-    if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
-    }
-    format!("http://{address}")
 }

@@ -140,6 +140,57 @@ fn a_killed_worker_refuses_and_comes_back_as_another_process() {
 }
 
 #[test]
+fn a_fault_inside_a_worker_begins_by_the_clusters_count_and_strikes_as_often_as_it_may() {
+    let of = |worker: &str| {
+        format!(r#"{{"kind":"error-response","worker":"{worker}","status":500,"after_requests":3,"times":1}}"#)
+    };
+    for (worker, code) in [("D1", "decode_internal_error"), ("P0", "prefill_internal_error")] {
+        let seen = Arc::new(Mutex::new(0));
+        let heard = Arc::clone(&seen);
+        let mut plan = plan([1, 2, 0], &[&of(worker)]);
+        plan.notify = Some(Notify::new(move |_| *heard.lock().unwrap() += 1));
+        let done = with(plan, async |cluster, client| {
+            let router = format!("{}/generate", cluster.addresses().router.as_ref().unwrap());
+            let mut codes = Vec::new();
+            for (nth, target) in ["0", "0", "0", "1", "1", "0"].into_iter().enumerate() {
+                let (_, headers, _) = client.post(&router, prompt(nth as u32, 100), target).await.unwrap();
+                let code = headers.get("x-smg-error-code").map_or("ok", |code| code.to_str().unwrap());
+                codes.push(code.to_owned());
+            }
+            assert_eq!(codes, ["ok", "ok", "ok", code, "ok", "ok"], "{worker}");
+        });
+        done.unwrap();
+        assert_eq!(*seen.lock().unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_fault_strikes_no_more_often_for_several_workers_or_after_a_restart() {
+    let once = r#"{"kind":"error-response","session":"s1","status":503,"times":1}"#;
+    let twice = r#"{"kind":"error-response","worker":"W0","status":418,"times":1}"#;
+    let restart = r#"{"kind":"restart","worker":"W0","after_requests":3}"#;
+    let done = with(plan([0, 0, 2], &[once, twice, restart]), async |cluster, client| {
+        let all = cluster.addresses().clone();
+        let ask = async |worker: usize, session| {
+            let url = format!("{}/generate", all.colocated[worker].url);
+            client.post(&url, prompt(session, 100), "0").await.map(|(status, ..)| status)
+        };
+        assert_eq!((ask(1, 1).await.unwrap(), ask(0, 2).await.unwrap(), ask(0, 1).await.unwrap()), (503, 418, 200));
+        // The fourth begins the restart of W0; it is served by W1.
+        assert_eq!(ask(1, 3).await.unwrap(), 200);
+        let incarnation = async || {
+            let info = client.get(&format!("{}/server_info", all.colocated[0].url)).await;
+            info.ok().and_then(|(_, info)| info["emulated"]["incarnation"].as_u64())
+        };
+        while incarnation().await != Some(1) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!((ask(0, 1).await.unwrap(), ask(0, 2).await.unwrap()), (200, 200));
+    });
+    done.unwrap();
+}
+
+#[test]
 fn joins_leaves_and_restarts_keep_to_their_times() {
     let faults = [
         r#"{"kind":"join","worker":"D1","at_s":3.0}"#,

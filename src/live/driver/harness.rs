@@ -100,14 +100,15 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let facts = runtime.block_on(async {
             let sampler = Sampler::start();
-            let clock = Clock::start(1.0);
             tokio::time::sleep(Duration::from_millis(15)).await;
-            while clock.now().as_secs_f64() < 0.06 {}
+            // By its own use of the processor: on a busy machine the wall's time is somebody else's.
+            let until = seconds(ClockId::ThreadCPUTime) + 0.05;
+            while seconds(ClockId::ThreadCPUTime) < until {}
             tokio::time::sleep(Duration::from_millis(5)).await;
             sampler.facts(Descriptors { needed: 7, limit: 100 })
         });
         assert!(facts.loop_lag_max_ms.unwrap() >= 20.0, "{facts:?}");
-        assert!(facts.driver_cpu_s >= 0.02 && facts.driver_cpu_share > 0.2, "{facts:?}");
+        assert!(facts.driver_cpu_s >= 0.05 && facts.driver_cpu_share > 0.0, "{facts:?}");
         assert_eq!((facts.descriptors_needed, facts.descriptors_limit), (7, 100));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::question::{Answers, Question};
 use crate::base::WorkerId;
-use crate::live::api::{ModelList, ServerInfo, WORKER_HEADER};
+use crate::live::api::{AdmitReply, ModelList, ServerInfo, WORKER_HEADER};
 use crate::scenario::RouterKind;
 
 /// A worker as it presents itself.
@@ -119,8 +119,8 @@ impl WorkerFacts {
             version: version_of(engine, info.as_ref(), answers),
             models: models.data.into_iter().map(|card| card.id).collect(),
             sessions: sessions_of(answers),
-            admission: answers.0.get(&Question::Admission).map(supports),
-            loads: [Question::Loads, Question::GetLoad].into_iter().find(|asked| is_ok(answers, *asked)),
+            admission: answers.0.get(&Question::Admission).map(admits),
+            loads: [Question::Loads, Question::GetLoad].into_iter().find(|asked| tells_loads(answers, *asked)),
             kv_events: raw.as_ref().and_then(kv_events_of),
             generate: answers.0.get(&Question::Generate).map(succeeds),
             keep_alive_s: answers.header("keep-alive").and_then(keep_alive_of),
@@ -202,15 +202,22 @@ fn version_of(engine: Engine, info: Option<&ServerInfo>, answers: &Answers) -> S
     .unwrap_or_default()
 }
 
-fn is_ok(answers: &Answers, asked: Question) -> bool {
-    answers.reply(asked).is_some_and(|reply| reply.status == 200)
+/// The answer has the form of loads, one entry a rank at least.
+fn tells_loads(answers: &Answers, asked: Question) -> bool {
+    let body: Value = answers.read(asked).unwrap_or_default();
+    let ranks = if asked == Question::Loads { &body["loads"] } else { &body };
+    ranks.as_array().is_some_and(|ranks| !ranks.is_empty() && ranks.iter().all(Value::is_object))
 }
 
-/// An endpoint that is there, whatever it thinks of the question: 404 and 405 mean that it is not.
-fn supports(looked: &super::reply::Looked) -> Result<(), String> {
+/// An endpoint that is there, whatever it thinks of the question: 404 and 405 mean that it is not, nor does a 200 without
+/// a verdict.
+fn admits(looked: &super::reply::Looked) -> Result<(), String> {
     match looked {
         Ok(reply) if matches!(reply.status, 404 | 405 | 501) => Err(reply.refusal()),
         Ok(reply) if reply.status >= 500 => Err(reply.refusal()),
+        Ok(reply) if reply.status == 200 && reply.read::<AdmitReply>().is_none() => {
+            Err(format!("no answer on admission: {}", reply.refusal()))
+        }
         Ok(_) => Ok(()),
         Err(why) => Err(why.clone()),
     }
@@ -229,14 +236,23 @@ pub(super) fn succeeds(looked: &super::reply::Looked) -> Result<(), String> {
     match abort {
         Some(reason) => Err(format!("given up with 200: {}", reason["message"].as_str().unwrap_or_default())),
         None if body.get("error").is_some_and(|error| !error.is_null()) => Err(reply.refusal()),
-        None => Ok(()),
+        None if has_token(&body) => Ok(()),
+        None => Err(format!("no token in the answer: {}", reply.refusal())),
     }
+}
+
+/// The form of an answer with a token: a finish reason or a count of `/generate`, or a choice of an OpenAI endpoint.
+fn has_token(body: &Value) -> bool {
+    let meta = &body["meta_info"];
+    let ended = !meta["finish_reason"].is_null() || meta["completion_tokens"].as_u64().is_some_and(|tokens| tokens > 0);
+    ended || body["choices"].as_array().is_some_and(|choices| choices.first().is_some_and(Value::is_object))
 }
 
 fn sessions_of(answers: &Answers) -> Option<Result<(), String>> {
     let opened = answers.0.get(&Question::OpenSession)?;
     Some(match opened {
-        Ok(reply) if reply.status == 200 => Ok(()),
+        Ok(reply) if reply.read::<String>().is_some_and(|id| !id.is_empty()) => Ok(()),
+        Ok(reply) if reply.status == 200 => Err(format!("no session's id in the answer: {}", reply.refusal())),
         Ok(reply) => Err(reply.refusal()),
         Err(why) => Err(why.clone()),
     })
@@ -299,7 +315,8 @@ mod tests {
 
     #[test]
     fn a_missing_endpoint_is_told_from_one_that_says_no() {
-        let admission = |status| worker(&[(Question::Admission, status, "{}")]).admission.unwrap().is_ok();
+        let yes = "{\"can_admit\":true}";
+        let admission = |status| worker(&[(Question::Admission, status, yes)]).admission.unwrap().is_ok();
         assert_eq!([200, 400, 404, 405, 500].map(admission), [true, true, false, false, false]);
         assert_eq!(worker(&[]).admission, None);
         let refused = "{\"error\":{\"message\":\"Streaming sessions are disabled.\"}}";
@@ -315,6 +332,21 @@ mod tests {
         assert_eq!(generate(200, abort), Err("given up with 200: no room id".into()));
         assert!(generate(200, "<html>").is_err() && generate(500, "{}").is_err());
         assert!(generate(200, "{\"error\":{\"message\":\"no\"}}").is_err());
+    }
+
+    #[test]
+    fn a_server_that_says_yes_to_everything_has_said_nothing() {
+        for body in ["{}", "<html>", "[]", "null", "{\"ok\":true}"] {
+            let asked =
+                [Question::Generate, Question::Loads, Question::GetLoad, Question::Admission, Question::OpenSession];
+            let facts = worker(&asked.map(|question| (question, 200, body)));
+            assert!(facts.generate.unwrap().is_err(), "{body}");
+            assert_eq!(facts.loads, None, "{body}");
+            assert!(facts.admission.unwrap().is_err() && facts.sessions.unwrap().is_err(), "{body}");
+        }
+        let chat = "{\"choices\":[{\"message\":{\"content\":\"a\"}}]}";
+        assert_eq!(worker(&[(Question::Generate, 200, chat)]).generate, Some(Ok(())));
+        assert_eq!(worker(&[(Question::Loads, 200, "{\"loads\":[{}]}")]).loads, Some(Question::Loads));
     }
 
     #[test]

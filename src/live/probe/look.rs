@@ -9,17 +9,17 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::checks::{Facts, Routes};
+use super::checks::Facts;
 use super::facts::{RouterFacts, WorkerFacts};
-use super::question::{Answers, Question};
+use super::question::{Answers, Question, probe_id};
 use super::reply::{Looked, Reply};
-use super::route_map::{Probed, RouteMap, next_probe};
+use super::route_map::{NO_SUCH_INDEX, Probed, RouteMap, Routes, next_probe};
 use crate::base::{Dur, Role, Time, WorkerId};
 use crate::live::client::{self, Http};
 use crate::live::clock::Clock;
 use crate::live::{Endpoint, Target};
 use crate::protocol::CallError;
-use crate::scenario::{Legs, Needs, TargetValue};
+use crate::scenario::{Address, Legs, Needs, TargetValue};
 
 /// Longest wait for one answer.
 const MOST_A_QUESTION: Duration = Duration::from_secs(3);
@@ -32,10 +32,11 @@ pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
     let way = Way::of(target, needs);
     let workers = join_all(target.addresses.workers().map(|(id, endpoint)| look.worker(id, endpoint, way)));
     let routes = async { if way == Way::Indexed { Some(look.routes().await) } else { None } };
-    let serving = async { if way == Way::Router { look.serving().await } else { None } };
+    let named = async { if way == Way::Named { look.named().await } else { Vec::new() } };
+    let serving = async { if way == Way::Router { look.serving(needs).await } else { None } };
     let router = async { if way == Way::Worker { None } else { look.router().await } };
-    let (workers, router, routes, serving) = tokio::join!(workers, router, routes, serving);
-    Facts { workers, router, routes, serving }
+    let (workers, router, routes, named, serving) = tokio::join!(workers, router, routes, named, serving);
+    Facts { workers, router, routes, named, serving }
 }
 
 /// Who and what the servers are, in one round of cheap questions: nothing is generated, no session opened.
@@ -46,7 +47,7 @@ pub async fn glance(target: &Target, http: &Http) -> Facts {
         WorkerFacts::of(id, &endpoint.url, &look.ask_all(&endpoint.url, WORKER).await)
     };
     let (workers, router) = tokio::join!(join_all(target.addresses.workers().map(worker)), look.router());
-    Facts { workers, router, routes: None, serving: None }
+    Facts { workers, router, routes: None, named: Vec::new(), serving: None }
 }
 
 /// Whether requests carry an index of the router's own list, which must be tried before it means anything.
@@ -54,19 +55,28 @@ pub fn has_indices(target: &Target, needs: &Needs) -> bool {
     Way::of(target, needs) == Way::Indexed
 }
 
-/// The map of target-header values, by one probe an index; for a run whose map is not known or proved wrong.
+/// Probes of the target header, before a run: its verdict says whether to go by them.
+pub async fn routes(target: &Target, http: &Http) -> Routes {
+    Look::new(target, http).routes().await
+}
+
+/// The map of target-header values, by one probe an index; for a run whose map proved wrong.
 ///
 /// # Errors
-/// When no probe was answered by a worker: then nothing is known, which is no map.
+/// When no probe was answered by a worker, or the router does not read the header: then nothing is known, which is no
+/// map.
 pub async fn route_map(target: &Target, http: &Http) -> Result<RouteMap, String> {
-    let mut probes = Vec::new();
-    Look::new(target, http).probe_all(&Clock::start(1.0), &mut probes).await;
-    let map = RouteMap::from_probes(&target.addresses, &probes);
+    let routes = Look::new(target, http).first_routes(&Clock::start(1.0)).await;
+    if let Some(why) = routes.ignored(target) {
+        return Err(why);
+    }
+    let map = routes.map(target);
     if map.index.iter().any(Option::is_some) {
         return Ok(map);
     }
-    let why = probes.into_iter().find_map(|(_, probed)| match probed {
-        Probed::Failed(why) => Some(why),
+    let tried = routes.beyond.into_iter().chain(routes.first.into_iter().map(|(_, probed)| probed));
+    let why = tried.into_iter().find_map(|probed| match probed {
+        Probed::Failed(why) | Probed::Unanswered(why) => Some(why),
         Probed::Nameless => Some("answers do not say which worker served them".to_owned()),
         Probed::Served(name) => Some(format!("served by {name}, which is none of ours")),
         Probed::NoWorker => None,
@@ -83,6 +93,8 @@ enum Way {
     Router,
     /// Over the router, with an index in the target header.
     Indexed,
+    /// Over the router, with a worker's URL or id in the target header.
+    Named,
     /// To a P and a D; the client joins the legs.
     Direct,
 }
@@ -98,8 +110,9 @@ impl Way {
         match target.legs {
             _ if !needs.two_legs => Way::Worker,
             Legs::Direct => Way::Direct,
-            Legs::Router if needs.target_header && target.header.target_value == TargetValue::Index => Way::Indexed,
-            Legs::Router => Way::Router,
+            Legs::Router if !needs.target_header => Way::Router,
+            Legs::Router if target.header.target_value == TargetValue::Index => Way::Indexed,
+            Legs::Router => Way::Named,
         }
     }
 }
@@ -152,7 +165,7 @@ impl<'a> Look<'a> {
         let prefill = &self.target.addresses.prefill;
         let other = prefill.get(usize::from(worker.index) % prefill.len().max(1))?;
         let mut body = Question::Generate.body(self.target)?;
-        body["bootstrap_host"] = json!(host_of(&other.url));
+        body["bootstrap_host"] = json!(Address::parse(&other.url).ok()?.host);
         body["bootstrap_port"] = json!(other.bootstrap_port);
         // Away from the rooms of a run, which are drawn from the whole range.
         body["bootstrap_room"] = json!(u64::from(std::process::id()) << 16 | u64::from(worker.index));
@@ -172,38 +185,62 @@ impl<'a> Look<'a> {
 
     async fn routes(&self) -> Routes {
         let clock = Clock::start(1.0);
-        let mut routes = Routes::default();
-        self.probe_all(&clock, &mut routes.first).await;
-        for index in (0..routes.first.len() as u16).rev() {
-            if let Some(probed) = self.probe(&clock, index).await {
+        let mut routes = self.first_routes(&clock).await;
+        if routes.ignored(self.target).is_some() {
+            return routes;
+        }
+        for index in routes.map(self.target).index.into_iter().flatten().rev() {
+            for _ in 0..2 {
+                let Some(probed) = self.probe(&clock, index.to_string()).await else { return routes };
                 routes.again.push((index, probed));
             }
         }
         routes
     }
 
-    async fn probe_all(&self, clock: &Clock, probes: &mut Vec<(u16, Probed)>) {
-        while let Some(index) = next_probe(self.target, probes) {
-            let Some(probed) = self.probe(clock, index).await else { return };
-            probes.push((index, probed));
+    /// An index no list has, and each index once. A router that does not answer is not asked again.
+    async fn first_routes(&self, clock: &Clock) -> Routes {
+        let mut routes = Routes { beyond: self.probe(clock, NO_SUCH_INDEX.to_string()).await, ..Routes::default() };
+        if matches!(routes.beyond, Some(Probed::Unanswered(_))) || routes.ignored(self.target).is_some() {
+            return routes;
         }
+        while let Some(index) = next_probe(self.target, &routes.first) {
+            let Some(probed) = self.probe(clock, index.to_string()).await else { break };
+            routes.first.push((index, probed));
+        }
+        routes
     }
 
-    /// One token with this index in the header; nothing when there is no time left.
-    async fn probe(&self, clock: &Clock, index: u16) -> Option<Probed> {
+    /// One token for each D by its URL or id, then again from the last to the first: a router that ignores the header
+    /// cannot hit both by chance. Ends when there is no time left.
+    async fn named(&self) -> Vec<(WorkerId, Probed)> {
+        let clock = Clock::start(1.0);
+        let decode: Vec<WorkerId> = self.target.addresses.workers().map(|(id, _)| id).collect();
+        let decode: Vec<WorkerId> = decode.into_iter().filter(|id| id.role == Role::Decode).collect();
+        let mut probes = Vec::new();
+        for worker in decode.iter().chain(decode.iter().rev()) {
+            let Some(name) = self.target.named_in_header(*worker) else { continue };
+            let Some(probed) = self.probe(&clock, name).await else { break };
+            probes.push((*worker, probed));
+        }
+        probes
+    }
+
+    /// One token with this value in the target header; nothing when there is no time left.
+    async fn probe(&self, clock: &Clock, value: String) -> Option<Probed> {
         if clock.now().since(Time::ZERO) > MOST_FOR_ROUTES {
             return None;
         }
         let url = self.target.addresses.router.as_ref()?;
-        let looked =
-            self.ask(url, Question::Generate, Some((&self.target.header.target_name, index.to_string()))).await;
+        let looked = self.ask(url, Question::Generate, Some((&self.target.header.target_name, value))).await;
         Some(Probed::of(&looked, &self.target.served_by))
     }
 
-    /// One token over the router.
-    async fn serving(&self) -> Option<Result<(), String>> {
+    /// One token over the router, with the key of a session where the run's requests have one.
+    async fn serving(&self, needs: &Needs) -> Option<Result<(), String>> {
         let url = self.target.addresses.router.as_ref()?;
-        Some(super::facts::succeeds(&self.ask(url, Question::Generate, None).await))
+        let key = needs.routing_key.then(|| (self.target.header.key_name.as_str(), probe_id()));
+        Some(super::facts::succeeds(&self.ask(url, Question::Generate, key).await))
     }
 
     async fn ask_all(&self, base: &str, questions: &[Question]) -> Answers {
@@ -229,25 +266,5 @@ impl<'a> Look<'a> {
         let reply = timeout(self.limit, call).await.map_err(|_| format!("no answer within {:?}", self.limit))?;
         let took = Duration::from_nanos(clock.now().since(Time::ZERO).ns());
         reply.map(|reply| Reply::of(&reply, took)).map_err(|error| error.message)
-    }
-}
-
-/// Host of a base URL, without brackets and port.
-fn host_of(url: &str) -> &str {
-    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
-    match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, _)) => host,
-        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_host_is_what_stands_between_scheme_and_port() {
-        let hosts = ["http://h:1", "https://a.b", "http://[::1]:9000", "http://127.0.0.1:8998"].map(host_of);
-        assert_eq!(hosts, ["h", "a.b", "::1", "127.0.0.1"]);
     }
 }

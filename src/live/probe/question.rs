@@ -49,7 +49,7 @@ pub enum Question {
 pub struct Answers(pub BTreeMap<Question, Looked>);
 
 /// Name of everything a probe leaves in a server's log; no two programs have the same at a time.
-fn probe_id() -> String {
+pub(super) fn probe_id() -> String {
     format!("pdreplay-probe-{}", std::process::id())
 }
 
@@ -69,11 +69,7 @@ impl Question {
             Question::Admission => ADMIT_PATH,
             Question::OpenSession => "/open_session",
             Question::CloseSession => "/close_session",
-            Question::Generate => match target.dialect {
-                Dialect::Generate => "/generate",
-                Dialect::OpenAi(OpenAiApi::Completions) => "/v1/completions",
-                Dialect::OpenAi(OpenAiApi::Chat) => "/v1/chat/completions",
-            },
+            Question::Generate => target.dialect.path(),
         }
     }
 

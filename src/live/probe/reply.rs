@@ -57,13 +57,7 @@ impl Reply {
     /// Status and the server's own words, on one line and not long.
     pub fn refusal(&self) -> String {
         const LONGEST: usize = 160;
-        let said = |body: &Value| {
-            let at = ["/error/message", "/message", "/detail", "/error"];
-            at.iter().find_map(|at| body.pointer(at)?.as_str().map(str::to_owned))
-        };
-        let text = self.json().and_then(|body| said(&body));
-        let text = text.unwrap_or_else(|| String::from_utf8_lossy(&self.body).into_owned());
-        let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST).collect();
+        let line: String = client::error_message(&self.body).chars().take(LONGEST).collect();
         if line.is_empty() { self.status.to_string() } else { format!("{}: {line}", self.status) }
     }
 }

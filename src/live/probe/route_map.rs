@@ -4,6 +4,7 @@
 //! nothing until it was tried. Pure: probes in, map out; who sends them is [`super::look`]'s. Invariant: an index stands
 //! for a D only when an answer to it named that D.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::Value;
@@ -11,7 +12,7 @@ use serde_json::Value;
 use super::reply::Looked;
 use crate::base::{Role, WorkerId};
 use crate::live::api::WORKER_HEADER;
-use crate::live::{Addresses, Target};
+use crate::live::{Addresses, ServedBy, Target};
 use crate::scenario::ServedByConfig;
 
 /// Value of the target header for each D.
@@ -19,6 +20,29 @@ use crate::scenario::ServedByConfig;
 pub struct RouteMap {
     /// `index[d]` reaches D `d`; `None`: no index is known to.
     pub index: Vec<Option<u16>>,
+}
+
+/// An index that no list of a router has: who serves a request with it does not read the header.
+pub const NO_SUCH_INDEX: u16 = u16::MAX;
+
+/// Probes of the target header.
+#[derive(Debug, Clone, Default)]
+pub struct Routes {
+    /// With [`NO_SUCH_INDEX`].
+    pub beyond: Option<Probed>,
+    /// Each index once, in order.
+    pub first: Vec<(u16, Probed)>,
+    /// Each index of the map twice in a row, in the other direction: no counter of a router's keeps step with that.
+    pub again: Vec<(u16, Probed)>,
+}
+
+/// Why requests cannot be sent by these routes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteFault {
+    /// What the probes found.
+    pub why: String,
+    /// What to do.
+    pub remedy: &'static str,
 }
 
 /// What a request with an index found.
@@ -30,8 +54,10 @@ pub enum Probed {
     Nameless,
     /// The router has no worker at this index.
     NoWorker,
-    /// It failed otherwise.
+    /// It was answered, but failed otherwise.
     Failed(String),
+    /// There was no answer.
+    Unanswered(String),
 }
 
 impl RouteMap {
@@ -67,13 +93,66 @@ impl RouteMap {
         let unknown = self.index.iter().enumerate().filter(|(_, value)| value.is_none());
         unknown.map(|(decode, _)| WorkerId::new(Role::Decode, decode as u16))
     }
+}
 
-    /// Indices that reached another D in later probes: the router does not follow the header, or its list has changed.
-    pub fn moved(&self, addresses: &Addresses, again: &[(u16, Probed)]) -> Vec<u16> {
-        let moved = again.iter().filter(|(value, probed)| {
-            decode_of(addresses, probed).is_some_and(|decode| self.of(decode).is_some_and(|known| known != *value))
+impl Routes {
+    /// The map that the first probes found.
+    pub fn map(&self, target: &Target) -> RouteMap {
+        RouteMap::from_probes(&target.addresses, &self.first)
+    }
+
+    /// Every index of the map was tried again.
+    pub fn is_confirmed(&self, target: &Target) -> bool {
+        let map = self.map(target);
+        let again = |value: u16| self.again.iter().filter(|(tried, _)| *tried == value).count();
+        map.index.iter().flatten().all(|value| again(*value) >= 2)
+    }
+
+    /// The map to send a run by.
+    ///
+    /// # Errors
+    /// When the router goes elsewhere than the header says, or a D would never be reached.
+    pub fn verdict(&self, target: &Target) -> Result<RouteMap, RouteFault> {
+        const IGNORED: &str = "start it with --decode-policy consistent_hashing, as no other policy reads the header, or \
+                               set live.legs = \"direct\"";
+        if let Some(why) = self.ignored(target) {
+            return Err(RouteFault { why, remedy: IGNORED });
+        }
+        let map = self.map(target);
+        if map.is_complete() {
+            return Ok(map);
+        }
+        if self.first.iter().any(|(_, probed)| *probed == Probed::Nameless) {
+            let why = "answers do not say which worker served them, so indices cannot be tried".into();
+            let remedy = "set live.served_by to a header that names the worker, or live.legs = \"direct\"";
+            return Err(RouteFault { why, remedy });
+        }
+        let failed = self.first.iter().find_map(|(index, probed)| match probed {
+            Probed::Failed(why) | Probed::Unanswered(why) => Some(format!("; index {index}: {why}")),
+            Probed::Served(_) | Probed::Nameless | Probed::NoWorker => None,
         });
-        moved.map(|(value, _)| *value).collect()
+        let missing: Vec<String> = map.missing().map(|worker| worker.to_string()).collect();
+        let why = format!("no index reaches {}{}", missing.join(", "), failed.unwrap_or_default());
+        let remedy = "see that the router lists these workers as healthy and does not shed them (overload protection)";
+        Err(RouteFault { why, remedy })
+    }
+
+    /// How it shows that the router does not read the header, where it does.
+    pub fn ignored(&self, target: &Target) -> Option<String> {
+        let named = |name: &str| target.addresses.named(name).map_or_else(|| name.to_owned(), |id| id.to_string());
+        let header = &target.header.target_name;
+        let beyond = |by: &str| format!("{header}: {NO_SUCH_INDEX} is an index no list has, yet {by} served it");
+        match &self.beyond {
+            Some(Probed::Served(name)) => return Some(beyond(&named(name))),
+            Some(Probed::Nameless) => return Some(beyond("a worker")),
+            Some(Probed::NoWorker | Probed::Failed(_) | Probed::Unanswered(_)) | None => {}
+        }
+        let mut reached: BTreeMap<u16, &str> = BTreeMap::new();
+        self.first.iter().chain(&self.again).find_map(|(index, probed)| {
+            let Probed::Served(name) = probed else { return None };
+            let before = *reached.entry(*index).or_insert(name);
+            (before != name).then(|| format!("{header}: {index} reached {}, then {}", named(before), named(name)))
+        })
     }
 }
 
@@ -83,7 +162,7 @@ impl fmt::Display for RouteMap {
             let gap = if decode == 0 { "" } else { " " };
             match value {
                 Some(value) => write!(f, "{gap}D{decode}={value}")?,
-                None => write!(f, "{gap}D{decode}=?")?,
+                None => write!(f, "{gap}D{decode}=-")?,
             }
         }
         Ok(())
@@ -95,7 +174,7 @@ impl Probed {
     pub fn of(looked: &Looked, served_by: &ServedByConfig) -> Probed {
         let reply = match looked {
             Ok(reply) => reply,
-            Err(unanswered) => return Probed::Failed(unanswered.clone()),
+            Err(why) => return Probed::Unanswered(why.clone()),
         };
         if reply.status == 200 {
             return served_by_of(reply, served_by).map_or(Probed::Nameless, Probed::Served);
@@ -111,20 +190,21 @@ impl Probed {
 
 /// Name or URL of the worker that served an answer.
 fn served_by_of(reply: &super::reply::Reply, served_by: &ServedByConfig) -> Option<String> {
-    let header = |name: &str| reply.header(name).map(str::to_owned);
-    let pointed = || {
-        let body = reply.json()?;
-        body.pointer(&served_by.pointer)?.as_str().map(str::to_owned)
+    let body = reply.json();
+    let text_at = |pointer: &str| body.as_ref()?.pointer(pointer)?.as_str();
+    let said = ServedBy {
+        header: if served_by.header.is_empty() { None } else { reply.header(&served_by.header) },
+        pointed: if served_by.pointer.is_empty() { None } else { text_at(&served_by.pointer) },
+        own_header: reply.header(WORKER_HEADER),
+        emulated: text_at("/meta_info/emulated/worker"),
     };
-    let configured = if served_by.header.is_empty() { None } else { header(&served_by.header) };
-    let pointed = if served_by.pointer.is_empty() { None } else { pointed() };
-    configured.or(pointed).or_else(|| header(WORKER_HEADER))
+    said.words().next().map(str::to_owned)
 }
 
 fn decode_of(addresses: &Addresses, probed: &Probed) -> Option<u16> {
     match probed {
         Probed::Served(name) => addresses.named(name).filter(|id| id.role == Role::Decode).map(|id| id.index),
-        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) => None,
+        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) | Probed::Unanswered(_) => None,
     }
 }
 
@@ -158,17 +238,10 @@ mod tests {
         let probes = [(0, served(9201)), (1, served(9209)), (2, served(9200)), (3, Probed::NoWorker)];
         let map = RouteMap::from_probes(&addresses(3), &probes);
         assert_eq!(map.index, [Some(2), Some(0), None]);
-        assert_eq!(map.to_string(), "D0=2 D1=0 D2=?");
+        assert_eq!(map.to_string(), "D0=2 D1=0 D2=-");
         assert_eq!(map.missing().collect::<Vec<_>>(), [WorkerId::new(Role::Decode, 2)]);
         assert!(!map.is_complete() && RouteMap::in_order(3).is_complete());
         assert_eq!((map.of(0), map.of(2), map.of(7)), (Some(2), None, None));
-    }
-
-    #[test]
-    fn an_index_that_reaches_another_d_later_is_told() {
-        let map = RouteMap::in_order(3);
-        let again = [(0, served(9200)), (1, served(9202)), (2, Probed::Failed("down".into()))];
-        assert_eq!(map.moved(&addresses(3), &again), [1]);
     }
 
     #[test]
@@ -179,6 +252,7 @@ mod tests {
         assert_eq!(reply(&[("x-smg-routed-worker-id", "http://h:9200")], "{}"), name("http://h:9200"));
         assert_eq!(reply(&[], "{\"meta_info\":{\"by\":\"D1\"}}"), name("D1"));
         assert_eq!(reply(&[("x-pdreplay-worker", "D2")], "{}"), name("D2"));
+        assert_eq!(reply(&[], "{\"meta_info\":{\"emulated\":{\"worker\":\"D3\"}}}"), name("D3"));
         assert_eq!(reply(&[], "{}"), Probed::Nameless);
     }
 
@@ -189,6 +263,9 @@ mod tests {
         assert_eq!(probed(503, "{\"error\":{\"code\":\"server_selection_failed\"}}"), Probed::NoWorker);
         let busy = probed(503, "{\"error\":{\"code\":\"worker_overload_protection_shed\",\"message\":\"full\"}}");
         assert_eq!(busy, Probed::Failed("503: full".into()));
-        assert_eq!(Probed::of(&Err("refused".into()), &ServedByConfig::default()), Probed::Failed("refused".into()));
+        assert_eq!(
+            Probed::of(&Err("refused".into()), &ServedByConfig::default()),
+            Probed::Unanswered("refused".into())
+        );
     }
 }

@@ -8,4 +8,4 @@ mod worker;
 
 pub use process::{adopt, run_router, run_worker, stopped};
 pub use router::{RouterServerOptions, serve_router};
-pub use worker::{ApiKey, Listeners, RequestLog, SglangVersion, WorkerServerOptions, serve_worker};
+pub use worker::{ApiKey, Listeners, RequestLog, SglangVersion, Triggers, WorkerServerOptions, serve_worker};

@@ -84,19 +84,6 @@ impl Upstream {
     }
 }
 
-/// A base URL as this client can use it, without a slash at the end. Error: what is wrong with it, and what to write.
-pub fn base_url(text: &str) -> Result<String, String> {
-    let wrong = |why: &str| format!("`{text}` {why}; write a base URL such as http://127.0.0.1:9101");
-    let url: Uri = text.parse().map_err(|_| wrong("is no URL"))?;
-    let bare = url.path_and_query().is_none_or(|path| path.as_str() == "/");
-    match (url.scheme_str(), url.host()) {
-        (Some("http"), Some(_)) if bare => Ok(text.trim_end_matches('/').to_owned()),
-        (Some("http"), Some(_)) => Err(wrong("has a path")),
-        (Some("https"), _) => Err(wrong("is https, which nodes do not speak among themselves")),
-        (Some(_) | None, _) => Err(wrong("is no http URL")),
-    }
-}
-
 /// The rest of a body, at most `limit` bytes of it.
 pub async fn read(body: Body, limit: usize) -> Result<Bytes, NoAnswer> {
     axum::body::to_bytes(body, limit)
@@ -208,16 +195,6 @@ mod tests {
             let broken = std::io::Error::new(ErrorKind::BrokenPipe, "inner");
             assert_eq!(causes(&broken), "inner");
         });
-    }
-
-    #[test]
-    fn base_urls_are_http_and_bare() {
-        for good in ["http://127.0.0.1:9101", "http://127.0.0.1:9101/", "http://[::1]:80", "http://node"] {
-            assert_eq!(base_url(good), Ok(good.trim_end_matches('/').to_owned()));
-        }
-        for bad in ["https://x", "127.0.0.1:9101", "9101", "http://x/v1", "http://x/?a", "", "ftp://x", "http://"] {
-            assert!(base_url(bad).unwrap_err().contains("write a base URL"), "{bad}");
-        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::base::{RequestIx, SessionIx};
 use crate::engine::{Done, Input, Output, Tokens};
+use crate::node::worker::patience::Wait;
 use crate::node::worker::{Work, WorkerNode};
 use crate::node::{Exchange, NodeOutput, Progress, Refusal};
 use crate::protocol::{AdmitAnswer, ErrorClass, Finish, Phases};
@@ -124,6 +125,7 @@ impl WorkerNode {
         let work = self.works.remove(&request)?;
         self.generates.remove(&work.exchange);
         self.names.forget_rid(request);
+        self.patience.call_off(Wait::Kv(request));
         self.aborted += u64::from(matches!(finish, Finish::Abort { .. }));
         self.stop_pulling(&work);
         if let Some(bootstrap) = &work.bootstrap {

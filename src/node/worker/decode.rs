@@ -8,11 +8,15 @@ use std::collections::BTreeMap;
 
 use crate::base::{Dur, RequestIx};
 use crate::engine::Input;
-use crate::node::worker::{Due, Work, WorkerNode};
+use crate::node::worker::patience::Wait;
+use crate::node::worker::{Work, WorkerNode};
 use crate::node::{Bootstrap, Exchange, HandedOver, NodeOutput};
 use crate::protocol::{ErrorClass, Finish};
 
 /// How long a decode worker waits for KV it has asked for: SGLang's default of both bootstrap and waiting time-outs.
+/// Beside `transfer_timeout_s`, which is P's and begins once the KV is computed, it bounds what that one cannot: a P that
+/// says nothing at all, though its connection holds. Virtual time has no such P. It is a constant because SGLang's users
+/// leave it alone, and no scenario is about it.
 pub const PULL_TIMEOUT: Dur = Dur::from_millis(300_000);
 
 /// Where the KV of a decode leg is.
@@ -55,7 +59,7 @@ impl WorkerNode {
         peer.open += 1;
         peer.told = ingress_flows;
         self.emit(NodeOutput::StartPull { exchange, bootstrap, tokens, ingress_flows });
-        self.agenda.schedule(self.now + PULL_TIMEOUT, Due::PullTimesOut(request));
+        self.patience.set(Wait::Kv(request), self.now + PULL_TIMEOUT);
     }
 
     /// P says that the transfer has begun.
@@ -75,6 +79,7 @@ impl WorkerNode {
         let Some(&request) = self.generates.get(&exchange) else { return };
         let Some(work) = self.works.get_mut(&request).filter(|work| work.pulling != Pulling::No) else { return };
         let was = std::mem::replace(&mut work.pulling, Pulling::No);
+        self.patience.call_off(Wait::Kv(request));
         let bootstrap = work.bootstrap.clone().unwrap_or_default();
         match result {
             Ok(over) => {

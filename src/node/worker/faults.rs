@@ -1,9 +1,11 @@
 //! The scenario's faults as far as they are one worker's: triggers, and whom they strike here.
 //!
-//! Counts of requests are this node's own. Faults that start, stop or replace whole processes are the supervisor's.
+//! Numbers are those of the configuration, so that all who play its faults mean the same one. Requests are not counted
+//! here: the server says when a count is reached. Faults that start, stop or replace whole processes are the supervisor's.
 
 use crate::base::{RequestIx, Role, SessionIx, Time, WorkerId};
-use crate::cluster::{Fault, FaultConfig, FaultKind, Faults};
+use crate::cluster::{Fault, FaultKind, Faults};
+use crate::node::NodeConfig;
 use crate::node::worker::{Due, WorkerNode};
 
 /// No fault is limited to this one.
@@ -20,15 +22,19 @@ pub(super) struct NodeFaults {
 
 impl NodeFaults {
     /// Panics for a bad worker name: the scenario was checked.
-    pub fn new(configs: &[FaultConfig]) -> NodeFaults {
+    pub fn new(config: &NodeConfig) -> NodeFaults {
         let (mut sessions, mut turns) = (Vec::new(), Vec::new());
         let mut faults = Vec::new();
-        for config in configs.iter().filter(|config| concerns_a_node(config.kind)) {
-            let session = config.session.clone().map(|name| SessionIx(index_of(&mut sessions, name)));
-            let turn = config.session.clone().zip(config.turn).map(|turn| RequestIx(index_of(&mut turns, turn)));
-            faults.push(Fault::new(config, session, turn).expect("the scenario's worker names were checked"));
+        for fault in &config.faults {
+            let session = fault.session.clone().map(|name| SessionIx(index_of(&mut sessions, name)));
+            let turn = fault.session.clone().zip(fault.turn).map(|turn| RequestIx(index_of(&mut turns, turn)));
+            faults.push(Fault::new(fault, session, turn).expect("the scenario's worker names were checked"));
         }
-        NodeFaults { faults: Faults::new(faults), sessions, turns }
+        let faults = match &config.strikes {
+            Some(shared) => Faults::sharing(faults, shared.clone()),
+            None => Faults::new(faults),
+        };
+        NodeFaults { faults, sessions, turns }
     }
 
     /// A fault of `kind` that strikes a request at `worker`, by its id `<session>/<turn>` or its session.
@@ -39,13 +45,30 @@ impl NodeFaults {
         rid: Option<&str>,
         session: Option<&str>,
     ) -> Option<Fault> {
+        let (session, request) = self.concerned(rid, session);
+        Some(self.faults.strike_request(kind, &[worker], session, request)?.0)
+    }
+
+    /// The same, by faults that name `worker` only.
+    pub fn strike_named(
+        &mut self,
+        kind: FaultKind,
+        worker: WorkerId,
+        rid: Option<&str>,
+        session: Option<&str>,
+    ) -> Option<Fault> {
+        let (session, request) = self.concerned(rid, session);
+        self.faults.strike_named(kind, worker, session, request)
+    }
+
+    /// Session and turn as faults know them.
+    fn concerned(&self, rid: Option<&str>, session: Option<&str>) -> (SessionIx, RequestIx) {
         let named = rid.and_then(|rid| rid.rsplit_once('/')).and_then(|(id, turn)| Some((id, turn.parse().ok()?)));
         let (session, turn) = named.map_or((session, None), |(id, turn): (&str, u32)| (Some(id), Some(turn)));
         let at = |found: Option<usize>| found.map_or(NOBODY, |at| at as u32);
         let request = at(self.turns.iter().position(|(id, nth)| (Some(id.as_str()), Some(*nth)) == (session, turn)));
         let session = at(self.sessions.iter().position(|id| Some(id.as_str()) == session));
-        let hit = self.faults.strike_request(kind, &[worker], SessionIx(session), RequestIx(request))?;
-        Some(hit.0)
+        (SessionIx(session), RequestIx(request))
     }
 }
 
@@ -53,24 +76,20 @@ impl WorkerNode {
     /// Schedules the faults that come at a time.
     pub(super) fn plan_faults(&mut self) {
         for (fault, at) in self.faults.faults.timed() {
-            self.agenda.schedule(at, Due::FaultBegins(fault));
+            if concerns_a_node(self.faults.faults.get(fault).kind) {
+                self.agenda.schedule(at, Due::FaultBegins(fault, at));
+            }
         }
     }
 
-    /// One more generate request has come.
-    pub(super) fn count_request(&mut self) {
-        self.requests += 1;
-        for fault in self.faults.faults.counted(self.requests) {
-            self.begin_fault(fault);
-        }
-    }
-
-    pub(super) fn begin_fault(&mut self, number: usize) {
-        self.faults.faults.begin(number);
+    /// A node that starts late takes up what began before it.
+    pub(super) fn begin_fault(&mut self, number: usize, began: Time) {
         let fault = self.faults.faults.get(number).clone();
+        if !concerns_a_node(fault.kind) {
+            return;
+        }
+        self.faults.faults.begin(number);
         if let Some(duration) = fault.duration {
-            // A node that starts late takes up what began before it.
-            let began = if fault.after_requests.is_none() { fault.at.unwrap_or(Time::ZERO) } else { self.now };
             self.agenda.schedule(began + duration, Due::FaultEnds(number));
         }
         self.set_speeds(&fault);

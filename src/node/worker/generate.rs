@@ -15,7 +15,7 @@ pub(super) const FIRST_COMPACTION: u64 = 1 << 15;
 
 impl WorkerNode {
     pub(super) fn generate(&mut self, exchange: Exchange, ask: GenerateAsk) {
-        self.count_request();
+        self.requests += 1;
         self.sweep();
         if let Some(message) = malformed(&ask) {
             self.emit(NodeOutput::Refused { exchange, refusal: Refusal { status: 400, message } });
@@ -23,7 +23,12 @@ impl WorkerNode {
         }
         let worker = self.config.id;
         let (rid, session) = (ask.rid.as_deref(), ask.session.as_deref());
-        let refused = self.faults.strike_request(FaultKind::ErrorResponse, worker, rid, session);
+        let refused = if worker.role == Role::Decode && ask.bootstrap.is_some() {
+            // Of two legs it is P's that a fault strikes which names neither.
+            self.faults.strike_named(FaultKind::ErrorResponse, worker, rid, session)
+        } else {
+            self.faults.strike_request(FaultKind::ErrorResponse, worker, rid, session)
+        };
         let hang = match worker.role {
             Role::Decode | Role::Colocated if refused.is_none() => {
                 self.faults.strike_request(FaultKind::Hang, worker, rid, session)

@@ -13,6 +13,7 @@ mod decode;
 mod faults;
 mod generate;
 mod names;
+mod patience;
 mod prefill;
 mod report;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::kv::BlockTree;
 use crate::node::worker::decode::{Ingress, Pulling};
 use crate::node::worker::faults::NodeFaults;
 use crate::node::worker::names::NodeNames;
+use crate::node::worker::patience::Patience;
 use crate::node::worker::prefill::Room;
 use crate::node::worker::tokens::AnswerIds;
 use crate::node::{Bootstrap, Exchange, HandedOver, NodeConfig, NodeInput, NodeOutput, Refusal};
@@ -61,6 +63,7 @@ pub struct WorkerNode {
     ingress: Ingress,
     faults: NodeFaults,
     agenda: Agenda<Due>,
+    patience: Patience,
     outputs: VecDeque<NodeOutput>,
     now: Time,
     requests: u64,
@@ -100,13 +103,10 @@ enum Due {
     Engine(Box<Output>),
     RefuseRequest(RequestIx, Refusal),
     RefuseCall(Exchange, Refusal),
-    FaultBegins(usize),
+    FaultBegins(usize, Time),
     FaultEnds(usize),
     TransferStarts(u64, RequestIx),
     TransferFails(u64, RequestIx),
-    TransferTimesOut(u64, RequestIx),
-    ForgetRoom(u64),
-    PullTimesOut(RequestIx),
 }
 
 impl WorkerNode {
@@ -129,8 +129,9 @@ impl WorkerNode {
             pulls: BTreeMap::new(),
             links: Links::new(prefill, cluster.decode.into(), cluster.link.gbytes_per_s),
             ingress: Ingress::default(),
-            faults: NodeFaults::new(&config.faults),
+            faults: NodeFaults::new(&config),
             agenda: Agenda::default(),
+            patience: Patience::default(),
             outputs: VecDeque::new(),
             now: Time::ZERO,
             requests: 0,
@@ -163,6 +164,7 @@ impl WorkerNode {
             NodeInput::Ingress { decode, flows } => {
                 self.hear_ingress(decode, flows);
             }
+            NodeInput::FaultBegins { fault, at } => self.begin_fault(fault, at),
             NodeInput::PullMoves(exchange) => self.pull_moves(exchange),
             NodeInput::HandedOver { exchange, result } => self.handed_over(exchange, result),
         }
@@ -176,7 +178,7 @@ impl WorkerNode {
 
     /// When [`WorkerNode::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let wakes = [self.agenda.next(), self.links.next_end(), self.worker.poll_timeout()];
+        let wakes = [self.agenda.next(), self.patience.next(), self.links.next_end(), self.worker.poll_timeout()];
         wakes.into_iter().flatten().min()
     }
 
@@ -196,6 +198,8 @@ impl WorkerNode {
             self.now = self.now.max(at);
             if let Some(due) = self.agenda.due(self.now) {
                 self.deliver(due);
+            } else if let Some(wait) = self.patience.over(self.now) {
+                self.give_up(wait);
             } else if self.links.next_end().is_some_and(|end| end <= self.now) {
                 self.end_transfers();
             } else {
@@ -217,13 +221,10 @@ impl WorkerNode {
                     self.outputs.push_back(NodeOutput::Refused { exchange, refusal });
                 }
             }
-            Due::FaultBegins(fault) => self.begin_fault(fault),
+            Due::FaultBegins(fault, at) => self.begin_fault(fault, at),
             Due::FaultEnds(fault) => self.end_fault(fault),
             Due::TransferStarts(room, request) => self.start_transfer(room, request),
             Due::TransferFails(room, request) => self.fail_transfer(room, request),
-            Due::TransferTimesOut(room, request) => self.time_out_transfer(room, request),
-            Due::ForgetRoom(room) => self.forget_room(room),
-            Due::PullTimesOut(request) => self.time_out_pull(request),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
 use crate::cluster::FaultKind;
 use crate::engine::Input;
 use crate::node::worker::decode::{PULL_TIMEOUT, transfer_error};
+use crate::node::worker::patience::Wait;
 use crate::node::worker::{Due, WorkerNode};
 use crate::node::{Exchange, HandedOver, NodeOutput, Refusal};
 use crate::protocol::{ErrorClass, Finish, Phases};
@@ -58,10 +59,11 @@ impl Leg {
 impl WorkerNode {
     /// A prefill leg comes to its room; false when another one has it.
     pub(super) fn join_leg(&mut self, room: u64, request: RequestIx) -> bool {
-        let room = self.rooms.entry(room).or_insert(Room { leg: Leg::Awaited, pull: None, moving: None });
-        let free = room.leg.request().is_none();
+        let held = self.rooms.entry(room).or_insert(Room { leg: Leg::Awaited, pull: None, moving: None });
+        let free = held.leg.request().is_none();
         if free {
-            room.leg = Leg::Computing(request);
+            held.leg = Leg::Computing(request);
+            self.patience.call_off(Wait::LostRoom(room));
         }
         free
     }
@@ -72,7 +74,7 @@ impl WorkerNode {
         let Some(room) = self.rooms.get_mut(&number) else { return };
         room.leg = Leg::Computed(request, Prefilled { at: self.now, cached_tokens, arrived, started });
         let timeout = Dur::from_secs_f64(self.config.cluster.transfer_timeout_s).unwrap_or(Dur(u64::MAX));
-        self.agenda.schedule(self.now + timeout, Due::TransferTimesOut(number, request));
+        self.patience.set(Wait::Kv(request), self.now + timeout);
         self.begin_if_ready(number);
     }
 
@@ -121,6 +123,7 @@ impl WorkerNode {
             }
             None => {
                 self.rooms.remove(&number);
+                self.patience.call_off(Wait::LostRoom(number));
             }
         }
     }
@@ -161,7 +164,8 @@ impl WorkerNode {
     }
 
     /// The KV has waited or moved too long.
-    pub(super) fn time_out_transfer(&mut self, number: u64, request: RequestIx) {
+    pub(super) fn time_out_transfer(&mut self, request: RequestIx) {
+        let Some(number) = self.room_of(request) else { return };
         if self.rooms.get(&number).is_some_and(|room| room.leg.request() == Some(request)) {
             let puller = self.rooms.get(&number).and_then(|room| room.pull).map(|pull| pull.decode);
             let who = puller
@@ -186,7 +190,7 @@ impl WorkerNode {
             self.emit(NodeOutput::Refused { exchange: pull.exchange, refusal });
         }
         self.links.cancel(self.now, request);
-        self.agenda.schedule(self.now + PULL_TIMEOUT, Due::ForgetRoom(number));
+        self.patience.set(Wait::LostRoom(number), self.now + PULL_TIMEOUT);
     }
 
     pub(super) fn forget_room(&mut self, number: u64) {

@@ -83,7 +83,25 @@ fn a_router_with_another_order_is_mapped() {
     let args = ["--policy", "kv-aware", "--mechanism", "pd", "--json", "--router", &router.url];
     let ours = ["--prefill", &prefill.url, "--decode", &first.url, "--decode", &second.url];
     let found = check(&doctor(&[&args[..], &ours].concat()).code(0), "target header");
-    assert_eq!(found["detail"], "D0=1 D1=0, each tried twice");
+    assert_eq!(found["detail"], "D0=1 D1=0, each tried three times");
+}
+
+#[test]
+fn a_header_with_urls_or_ids_is_tried_as_the_run_sends_it() {
+    let (prefill, first, second) = (Server::worker("P0", &[]), Server::worker("D0", &[]), Server::worker("D1", &[]));
+    let router = |policy| Server::router(&[&prefill], &[&first, &second], &["--decode-policy", policy]);
+    let ours = ["--prefill", &prefill.url, "--decode", &first.url, "--decode", &second.url];
+    let (follows, ignores) = (router("consistent_hashing"), router("round_robin"));
+    for value in ["url", "id"] {
+        let set = format!("live.header.target_value={value}");
+        let of = |router: &Server| {
+            let args = ["--policy", "kv-aware", "--mechanism", "pd", "--json", "--router", &router.url, "--set", &set];
+            doctor(&[&args[..], &ours].concat())
+        };
+        let ran = of(&follows).code(0);
+        assert_eq!((result(&ran, "target header").as_str(), result(&ran, "one token").as_str()), ("ok", "ok"));
+        assert_eq!(result(&of(&ignores).code(1), "target header"), "fail");
+    }
 }
 
 #[test]
@@ -135,4 +153,11 @@ fn a_key_is_sent_and_never_shown() {
 fn bad_usage_is_refused_before_anything_is_asked() {
     doctor(&["--worker", "not a url"]).refused(&["not a url"]);
     doctor(&["--set", "live.nothing=1"]).refused(&["live.nothing"]);
+    let scratch = Scratch::new();
+    scratch.write("headers.txt", "X Team: spaced\n");
+    scratch.write("ca.pem", "-----BEGIN CERTIFICATE-----\nno base64\n-----END CERTIFICATE-----\n");
+    let worker = ["--mechanism", "dp", "--policy", "default", "--worker", "https://127.0.0.1:9"];
+    for (file, key) in [("headers.txt", "headers_file"), ("ca.pem", "ca_file")] {
+        scratch.run(&[&["doctor"], &worker[..], &["--set", &format!("live.{key}={file}")]].concat()).refused(&[key]);
+    }
 }

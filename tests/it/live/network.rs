@@ -30,9 +30,9 @@ fn play(prepare: &str, trace: &str) -> Played {
         .play()
 }
 
-/// Four requests a second.
+/// Two requests a second.
 fn trace(requests: u32) -> String {
-    (0..requests).map(|nth| row(&format!("s{nth:02}"), 0, f64::from(nth) * 0.25, 128, 30)).collect()
+    (0..requests).map(|nth| row(&format!("s{nth:02}"), 0, f64::from(nth) * 0.5, 128, 30)).collect()
 }
 
 #[track_caller]
@@ -50,12 +50,12 @@ fn a_network_that_goes_away_ends_in_time_outs_and_comes_back_for_the_rest() {
     if !can("true") {
         return;
     }
-    let played = play("(sleep 1; ip link set lo down; sleep 3; ip link set lo up) &", &trace(24));
-    sound(&played, 24);
+    let played = play("(sleep 3; ip link set lo down; sleep 2; ip link set lo up) &", &trace(17));
+    sound(&played, 17);
     let records = played.records();
     assert_eq!(records[0]["outcome"], "ok", "{:#}", records[0]);
-    assert!(played.count("ok") < 24, "the network was never away");
-    assert_eq!(records[23]["outcome"], "ok", "it did not come back: {:#}", records[23]);
+    assert!(played.count("ok") < 17, "the network was never away");
+    assert_eq!(records[16]["outcome"], "ok", "it did not come back: {:#}", records[16]);
 }
 
 #[test]

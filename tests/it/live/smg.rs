@@ -88,7 +88,7 @@ fn kv_aware_over_smg_reaches_the_d_it_chose() {
     assert!(target.to_string().contains("1.13.0") && target.to_string().contains("smg"), "{target:#}");
     // The same sessions again after a D has died: its index is another's now, which the answers show.
     let doctor = doctor(&rig);
-    assert!(doctor.contains("D0=") && doctor.contains("each tried twice"), "{doctor}");
+    assert!(doctor.contains("D0=") && doctor.contains("each tried three times"), "{doctor}");
     assert!(doctor.contains("smg 1.13.0") && doctor.contains("overload protection"), "{doctor}");
 }
 

@@ -74,7 +74,9 @@ fn many_sessions_and_random_faults_leave_nothing_uncounted_and_no_memory_behind(
     let run = LiveRun::of(&rows);
     run.scratch.write("soak.toml", &faults(&mut draws, seconds));
     let run = run.args(&["-s", "soak.toml", "--policy", "sticky", "--mechanism", "kvc", "--emulation-speed"]);
-    let run = run.args(&[&speed.to_string()]).set("replay.stall_timeout_s", "8").set("replay.request_timeout_s", "60");
+    // Three seconds of the wall's without a token are a stream that hangs, and no machine that is busy.
+    let run =
+        run.args(&[&speed.to_string()]).set("replay.stall_timeout_s", "36").set("replay.request_timeout_s", "120");
     let playing = run.set("admission.slot_release", "idle-lru").start();
     let mut memory = Vec::new();
     while let Some(kib) = playing.rss_kib() {

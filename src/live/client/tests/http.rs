@@ -32,7 +32,8 @@ async fn first_answers(scripts: Vec<Script>) -> Fake {
 }
 
 fn with_retries(fake: &Fake, most: u32) -> Target {
-    Target { retries: Retries { most, backoff: Duration::from_millis(30) }, ..target(&[&fake.url]) }
+    let retries = Retries { most, backoff: Duration::from_millis(30), longest: Duration::from_secs(60) };
+    Target { retries, ..target(&[&fake.url]) }
 }
 
 #[test]
@@ -278,4 +279,79 @@ fn secrets_are_sent_and_never_shown() {
     assert!(message.contains("x-key") && !message.contains("sh\""), "{message}");
     let message = client("ftp://me:hush@host", "a");
     assert!(message.contains("ftp://host") && !message.contains("hush"), "{message}");
+}
+
+#[test]
+fn secrets_that_a_server_says_back_are_masked_wherever_they_stand() {
+    let error = |message: &str| format!("data: {{\"error\":{{\"message\":\"{message}\"}}}}\n\n");
+    let abort = r#"{"type":"abort","message":"no Bearer SEKRET-1"}"#;
+    let scripts = [
+        Script::json(401, "bad key: Bearer SEKRET-1, team: team-SEKRET"),
+        Script::json(401, r#"{"error":{"message":"who is \u0053EKRET-1","code":"SEKRET-1"}}"#),
+        Script::json(429, "").header("retry-after", "SEKRET-1"),
+        Script::json(307, "").header("location", "http://a/?key=SEKRET-1"),
+        Script::json(503, "").header("x-smg-error-code", "team-SEKRET"),
+        Script::json(200, r#"{"error":"SEKRET-1"}"#),
+        Script::json(200, "SEKRET-1"),
+        Script::json(200, "").header("content-type", "text/SEKRET-1"),
+        Script::stream().then(0, &error("no SEKRET-1")),
+        Script::stream().then(0, "data: SEKRET-1 {\n\n"),
+        Script::stream().then(0, &generate_event(1, abort)).then(0, "data: [DONE]\n\n"),
+    ];
+    let secrets = || Secrets {
+        headers: vec![("authorization".into(), "Bearer SEKRET-1".into()), ("x-team".into(), "team-SEKRET".into())],
+        ca_pem: None,
+    };
+    for script in scripts {
+        let shown = format!("{script:?}");
+        let answer = block_on(answer_to(Dialect::Generate, |target| target.secrets = secrets(), script));
+        assert!(!format!("{answer:?}").contains("SEKRET"), "{shown}\n{answer:?}");
+        assert!(failure(&answer).1.contains("***"), "{shown}\n{answer:?}");
+    }
+    block_on(async {
+        let trace = two_turns();
+        let fake = Fake::start(|_| Script::json(200, r#"{"version":"SEKRET-1"}"#).header("server", "SEKRET-1")).await;
+        let rig = Rig::new(&trace, Target { secrets: secrets(), ..target(&[&fake.url]) });
+        let reply = rig.client.looker().http().get(&format!("{}/version", fake.url)).await.unwrap();
+        assert_eq!((&reply.body[..], reply.header("server")), (&br#"{"version":"***"}"#[..], Some("***")));
+    });
+}
+
+#[test]
+fn a_server_that_asks_for_a_long_wait_is_not_asked_again() {
+    block_on(async {
+        let trace = two_turns();
+        for wait in ["61", "99999999999999", "Sun, 06 Nov 2094 08:49:39 GMT"] {
+            let fake = first_answers(vec![Script::json(429, "later").header("retry-after", wait)]).await;
+            let answer = Rig::new(&trace, with_retries(&fake, 2)).finish(generate_of(&trace, 0)).await;
+            let (class, message) = failure(&answer);
+            assert_eq!((class, answer.attempts, answer.retry_wait), (ErrorClass::Overloaded, 1, Dur::ZERO));
+            assert!(message.ends_with("longer than live.retry_wait_max_s = 60: not sent again"), "{message}");
+        }
+        // Doubled waits stop growing at the same bound.
+        let fake = Fake::start(|_| Script::json(503, "later")).await;
+        let mut target = with_retries(&fake, 5);
+        target.retries.longest = Duration::from_millis(40);
+        let answer = Rig::new(&trace, target).finish(generate_of(&trace, 0)).await;
+        assert_eq!((answer.attempts, answer.retry_wait), (6, Dur::from_millis(30 + 4 * 40)));
+    });
+}
+
+#[test]
+fn a_proxy_that_is_not_there_is_named_and_not_the_target() {
+    block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let trace = two_turns();
+        let with = |url: &str| Target { proxy: Some(proxy.clone()), ..target(&[url]) };
+        // An address of documentation: nothing is sent there.
+        let answer = Rig::new(&trace, with("http://192.0.2.1:80")).finish(generate_of(&trace, 0)).await;
+        let (class, message) = failure(&answer);
+        assert_eq!(class, ErrorClass::WorkerLost);
+        let wanted = format!("the proxy {proxy} takes no connection; start it, or correct live.proxy");
+        assert!(message.contains(&wanted), "{message}");
+        let answer = Rig::new(&trace, with(&proxy)).finish(generate_of(&trace, 0)).await;
+        assert!(failure(&answer).1.contains("connection refused by"), "loopback takes no proxy: {answer:?}");
+    });
 }

@@ -103,6 +103,34 @@ fn when_p_fails_the_request_ends_at_once_and_d_is_let_go() {
 }
 
 #[test]
+fn a_failed_hand_off_is_the_fault_of_the_leg_that_says_more() {
+    block_on(async {
+        let trace = two_turns();
+        let aborts = |words: &str| {
+            let reason = format!(r#"{{"type":"abort","message":"{words}","status_code":500}}"#);
+            Script::stream().then(0, &generate_event(0, &reason)).then(0, "data: [DONE]\n\n")
+        };
+        let hand_off = aborts("KVTransferError(bootstrap_room=5): transfer failed");
+        let (own, silent) = (aborts("prefill failed on P0: server answered 500"), Script::nothing().end(End::Mute));
+        let full = Script::json(503, "full");
+        let cases = [
+            (&own, &hand_off, ErrorClass::PrefillFailed),
+            (&hand_off, &hand_off, ErrorClass::KvTransferFailed),
+            (&hand_off, &full, ErrorClass::Overloaded),
+            (&hand_off, &silent, ErrorClass::PrefillFailed),
+            (&silent, &hand_off, ErrorClass::KvTransferFailed),
+        ];
+        for (nth, (p, d, wanted)) in cases.into_iter().enumerate() {
+            let (p, d) = (p.clone(), d.clone());
+            let (p, d) = (Fake::start(move |_| p.clone()).await, Fake::start(move |_| d.clone()).await);
+            let mut rig = Rig::new(&trace, cluster(None, &[&p], &[&d]));
+            let answer = rig.finish(routed(&trace, 0, RoutingHeader::None)).await;
+            assert_eq!(failure(&answer).0, wanted, "case {nth}: {answer:?}");
+        }
+    });
+}
+
+#[test]
 fn when_d_fails_or_the_request_is_given_up_p_is_let_go() {
     block_on(async {
         let trace = two_turns();

@@ -229,7 +229,7 @@ fn a_silent_stream_is_stalled_and_keeps_its_tokens() {
     let answer = block_on(answer_to(CHAT, stall, script));
     let (class, message) = failure(&answer);
     assert_eq!((class, answer.output_tokens), (ErrorClass::Stalled, 1));
-    assert!(message.contains("no data for 100ms"), "{message}");
+    assert!(message.contains("no data for 0.1 s"), "{message}");
 }
 
 #[test]
@@ -245,13 +245,13 @@ fn the_first_token_has_its_own_limit() {
     assert_eq!(block_on(answer_to(CHAT, limit(10_000), waits)).finish, Finish::Stop);
     let late = Script::stream().then(60, ": ping\n\n").then(40, ": ping\n\n").then(60, ": ping\n\n").end(End::Hang);
     let answer = block_on(answer_to(CHAT, limit(120), late));
-    assert_eq!(failure(&answer), (ErrorClass::FirstTokenTimeout, "no first token within 120ms"));
+    assert_eq!(failure(&answer), (ErrorClass::FirstTokenTimeout, "no first token within 0.12 s"));
     // Nor does it matter whether the head has come.
     let headless = answer_to(CHAT, limit(100), Script::nothing().end(End::Mute));
     assert_eq!(failure(&block_on(headless)).0, ErrorClass::FirstTokenTimeout);
     let stall = |target: &mut crate::live::Target| target.limits.stall = Some(Duration::from_millis(60));
     let silent = answer_to(CHAT, stall, Script::nothing().end(End::Mute));
-    assert_eq!(failure(&block_on(silent)), (ErrorClass::Stalled, "no data for 60ms"), "a server that never answers");
+    assert_eq!(failure(&block_on(silent)), (ErrorClass::Stalled, "no data for 0.06 s"), "a server that never answers");
 }
 
 /// A whole answer of five tokens, with how many bytes of it hold all the verdict.

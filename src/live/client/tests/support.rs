@@ -74,7 +74,7 @@ pub fn target(colocated: &[&str]) -> Target {
             control: Duration::from_secs(2),
             pool_idle: Duration::from_secs(3),
         },
-        retries: Retries { most: 0, backoff: Duration::from_millis(20) },
+        retries: Retries { most: 0, backoff: Duration::from_millis(20), longest: Duration::from_secs(60) },
         pool: 64,
         body_cache: 1 << 20,
         token_ids: (1000, 30_000),

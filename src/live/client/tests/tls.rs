@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::fake::generate_event;
+use super::fake::{Fake, Script, generate_event};
 use super::support::{Rig, block_on, failure, generate_of, target, two_turns};
 use crate::live::{Secrets, Target};
 use crate::protocol::{ErrorClass, Finish};
@@ -52,6 +52,32 @@ fn a_server_is_trusted_by_the_authority_named_for_it_and_by_no_other() {
         let answer = Rig::new(&trace, with(Some(CERTIFICATE.to_vec()))).finish(generate_of(&trace, 0)).await;
         let (class, message) = failure(&answer);
         assert_eq!(class, ErrorClass::WorkerLost);
-        assert!(message.contains("certificate"), "{message}");
+        assert!(message.contains("certificate") && message.contains("live.ca_file"), "{message}");
+    });
+}
+
+#[test]
+fn a_wrong_scheme_is_told_with_the_right_one() {
+    block_on(async {
+        let trace = two_turns();
+        let fake = Fake::start(|_| Script::tokens(10)).await;
+        // A server of HTTP that answers anything, as most do, with a refusal.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 64]).await;
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
+            }
+        });
+        let answer =
+            Rig::new(&trace, target(&[&format!("https://127.0.0.1:{port}")])).finish(generate_of(&trace, 0)).await;
+        let (_, message) = failure(&answer);
+        assert!(message.ends_with("it does not speak TLS; write http:// in its address"), "{message}");
+        // One that waits for the end of a line that never comes.
+        let mut silent = target(&[&fake.url.replace("http:", "https:")]);
+        silent.limits.connect = std::time::Duration::from_millis(100);
+        let answer = Rig::new(&trace, silent).finish(generate_of(&trace, 0)).await;
+        assert!(failure(&answer).1.ends_with("if it speaks no TLS, write http:// in its address"), "{answer:?}");
     });
 }

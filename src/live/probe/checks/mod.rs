@@ -10,7 +10,8 @@ mod workers;
 use serde::Serialize;
 
 use super::facts::{RouterFacts, WorkerFacts};
-use super::route_map::{Probed, RouteMap};
+use super::route_map::{Probed, Routes};
+use crate::base::WorkerId;
 use crate::live::Target;
 use crate::scenario::Needs;
 
@@ -23,17 +24,10 @@ pub struct Facts {
     pub router: Option<RouterFacts>,
     /// Probes of the target header, when it is used with indices.
     pub routes: Option<Routes>,
+    /// Probes of the target header, when it names workers by URL or id: each D, and all again in the other direction.
+    pub named: Vec<(WorkerId, Probed)>,
     /// One token over the same way as the run's requests; `None`: not asked, because a probe of the routes was.
     pub serving: Option<Result<(), String>>,
-}
-
-/// Probes of the target header.
-#[derive(Debug, Clone, Default)]
-pub struct Routes {
-    /// In order of the index.
-    pub first: Vec<(u16, Probed)>,
-    /// The same again, in the other direction: a router that ignores the header gives itself away.
-    pub again: Vec<(u16, Probed)>,
 }
 
 /// How a check ended.
@@ -97,13 +91,6 @@ impl Check {
         remedy: impl Into<String>,
     ) -> Check {
         Check { check, result, detail: detail.into(), will_be_off: will_be_off.into(), remedy: remedy.into() }
-    }
-}
-
-impl Routes {
-    /// The map that the first probes found.
-    pub fn map(&self, target: &Target) -> RouteMap {
-        RouteMap::from_probes(&target.addresses, &self.first)
     }
 }
 

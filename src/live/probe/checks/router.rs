@@ -1,7 +1,7 @@
 //! Checks of the PD router: which one it is, whether it goes where the header says, what it does unasked.
 
 use super::super::facts::Health;
-use super::super::route_map::Probed;
+use super::super::route_map::{Probed, RouteFault};
 use super::{Case, Check, Verdict, some_of};
 use crate::base::Role;
 use crate::scenario::{RouterKind, TargetValue};
@@ -23,7 +23,7 @@ pub(super) fn reachable(case: &Case) -> Option<Check> {
 pub(super) fn kind(case: &Case) -> Option<Check> {
     const NAME: &str = "router kind";
     let router = case.facts.router.as_ref()?;
-    let found = format!("{} {}", label(router.kind), router.version);
+    let found = format!("{} {}", router.kind.as_str(), router.version);
     let found = found.trim_end();
     let configured = case.target.router_kind;
     if router.kind == RouterKind::Auto {
@@ -32,7 +32,7 @@ pub(super) fn kind(case: &Case) -> Option<Check> {
         return Some(Check::new(NAME, Verdict::Warn, detail, off, "set live.router_kind"));
     }
     if configured != RouterKind::Auto && configured != router.kind {
-        let detail = format!("{found}, but live.router_kind = \"{}\"", label(configured));
+        let detail = format!("{found}, but live.router_kind = \"{}\"", configured.as_str());
         return Some(Check::new(NAME, Verdict::Fail, detail, "", "set live.router_kind = \"auto\""));
     }
     if router.kind == RouterKind::SglangRouter {
@@ -40,15 +40,6 @@ pub(super) fn kind(case: &Case) -> Option<Check> {
         return Some(Check::new(NAME, Verdict::Warn, found, off, "use smg, or live.legs = \"direct\""));
     }
     Some(Check::ok(NAME, found))
-}
-
-fn label(kind: RouterKind) -> &'static str {
-    match kind {
-        RouterKind::Auto => "unknown",
-        RouterKind::Pdreplay => "pdreplay",
-        RouterKind::Smg => "smg",
-        RouterKind::SglangRouter => "sglang-router",
-    }
 }
 
 /// Workers of ours that the router's own list lacks. Addresses may be written in another way there, so it is a warning.
@@ -69,52 +60,74 @@ pub(super) fn members(case: &Case) -> Option<Check> {
     Some(Check::new(NAME, Verdict::Warn, detail, "requests to these workers", remedy))
 }
 
-/// With indices, the header is only as good as the map that probes found.
+/// With indices, the header is only as good as the map that probes found; else as the answers to its names.
 pub(super) fn target_header(case: &Case) -> Option<Check> {
     const NAME: &str = "target header";
     if !case.needs.target_header || case.facts.router.is_none() {
         return None;
     }
-    let Some(routes) = &case.facts.routes else {
-        let value = match case.target.header.target_value {
-            TargetValue::Index => "index",
-            TargetValue::Url => "URL",
-            TargetValue::Id => "name",
-        };
-        let detail = format!("{} carries the worker's {value}; not tried", case.target.header.target_name);
-        return Some(Check::ok(NAME, detail));
+    let Some(routes) = &case.facts.routes else { return Some(names(case)) };
+    match routes.verdict(case.target) {
+        Ok(map) if routes.is_confirmed(case.target) => Some(Check::ok(NAME, format!("{map}, each tried three times"))),
+        Ok(map) => {
+            let detail = format!("{map}, but there was no time to try each again");
+            Some(Check::new(NAME, Verdict::Warn, detail, "", "see what one token over the router takes so long for"))
+        }
+        Err(RouteFault { why, remedy }) => {
+            let off = "requests reach other decode workers than the policy chose";
+            Some(Check::new(NAME, Verdict::Fail, why, off, remedy))
+        }
+    }
+}
+
+/// With URLs or ids, every D must have been reached by its own.
+fn names(case: &Case) -> Check {
+    const NAME: &str = "target header";
+    let header = &case.target.header;
+    let value = match header.target_value {
+        TargetValue::Index => "index",
+        TargetValue::Url => "URL",
+        TargetValue::Id => "name",
     };
-    let map = routes.map(case.target);
-    let moved = map.moved(&case.target.addresses, &routes.again);
-    let off = "requests reach other decode workers than the policy chose";
-    if !moved.is_empty() {
-        let detail = format!("the same index reached another D the second time: {}", some_of(moved));
-        let remedy = "give the router --decode-policy consistent_hashing: no other one reads the header";
-        return Some(Check::new(NAME, Verdict::Fail, detail, off, remedy));
+    let decode = case.target.addresses.decode.len();
+    let off = "requests reach other decode workers than the policy chose, or none";
+    let found = |probed: &Probed| match probed {
+        Probed::Served(name) => Some(case.target.addresses.named(name).map_or(name.clone(), |id| id.to_string())),
+        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) | Probed::Unanswered(_) => None,
+    };
+    let missed: Vec<String> = case
+        .facts
+        .named
+        .iter()
+        .filter_map(|(worker, probed)| match (probed, found(probed)) {
+            (Probed::Failed(why) | Probed::Unanswered(why), _) => Some(format!("{worker}: {why}")),
+            (Probed::NoWorker, _) => Some(format!("{worker}: the router knows no worker by its {value}")),
+            (_, Some(other)) if other != worker.to_string() => Some(format!("{worker}: served by {other}")),
+            _ => None,
+        })
+        .collect();
+    if !missed.is_empty() {
+        let remedy = "give the router --decode-policy consistent_hashing, or set live.header.target_value = \"index\"";
+        return Check::new(NAME, Verdict::Fail, some_of(missed), off, remedy);
     }
-    if map.is_complete() {
-        return Some(Check::ok(NAME, format!("{map}, each tried twice")));
+    if case.facts.named.iter().any(|(_, probed)| *probed == Probed::Nameless) {
+        let detail = format!("{} was answered, but not by whom", header.target_name);
+        return Check::new(NAME, Verdict::Warn, detail, off, "set live.served_by to what names the worker");
     }
-    if routes.first.iter().any(|(_, probed)| *probed == Probed::Nameless) {
-        let detail = "answers do not say which worker served them, so indices cannot be tried";
-        let remedy = "set live.served_by to a header that names the worker, or use live.legs = \"direct\"";
-        return Some(Check::new(NAME, Verdict::Fail, detail, off, remedy));
+    if case.facts.named.len() < 2 * decode {
+        let detail = format!("tried {} times only for {decode} D: the router is slow", case.facts.named.len());
+        return Check::new(NAME, Verdict::Warn, detail, off, "see that the router is not busy, and ask again");
     }
-    let failed = routes.first.iter().find_map(|(index, probed)| match probed {
-        Probed::Failed(why) => Some(format!("; index {index}: {why}")),
-        Probed::Served(_) | Probed::Nameless | Probed::NoWorker => None,
-    });
-    let detail = format!("no index reaches {}{}", some_of(map.missing()), failed.unwrap_or_default());
-    let remedy = "see that the router lists these workers as healthy and does not shed them (overload protection)";
-    Some(Check::new(NAME, Verdict::Fail, detail, off, remedy))
+    Check::ok(NAME, format!("each of {decode} D was reached by its {value}, twice"))
 }
 
 pub(super) fn served_by(case: &Case) -> Option<Check> {
     const NAME: &str = "served by";
-    let routes = case.facts.routes.as_ref()?;
-    let served = routes.first.iter().find_map(|(_, probed)| match probed {
+    let indices = case.facts.routes.iter().flat_map(|routes| &routes.first).map(|(_, probed)| probed);
+    let mut probes = indices.chain(case.facts.named.iter().map(|(_, probed)| probed));
+    let served = probes.find_map(|probed| match probed {
         Probed::Served(name) => Some(name),
-        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) => None,
+        Probed::Nameless | Probed::NoWorker | Probed::Failed(_) | Probed::Unanswered(_) => None,
     })?;
     Some(Check::ok(NAME, format!("answers name their worker, such as {served}")))
 }

@@ -18,11 +18,19 @@ pub(super) fn one_token(case: &Case) -> Option<Check> {
         let over = format!("router, index {index}");
         match probed {
             Probed::Served(_) | Probed::Nameless => Some((over, Ok(()))),
-            Probed::Failed(why) => Some((over, Err(why.clone()))),
+            Probed::Failed(why) | Probed::Unanswered(why) => Some((over, Err(why.clone()))),
             Probed::NoWorker => None,
         }
     });
-    let asked: Vec<(String, Result<(), String>)> = of_workers.chain(whole).chain(of_routes).collect();
+    let of_names = case.facts.named.iter().map(|(worker, probed)| {
+        let result = match probed {
+            Probed::Served(_) | Probed::Nameless => Ok(()),
+            Probed::Failed(why) | Probed::Unanswered(why) => Err(why.clone()),
+            Probed::NoWorker => Err("the router has no such worker".to_owned()),
+        };
+        (format!("router, for {worker}"), result)
+    });
+    let asked: Vec<(String, Result<(), String>)> = of_workers.chain(whole).chain(of_routes).chain(of_names).collect();
     let failed: Vec<String> =
         asked.iter().filter_map(|(over, result)| Some(format!("{over}: {}", result.as_ref().err()?))).collect();
     if asked.is_empty() {

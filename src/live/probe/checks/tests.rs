@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::*;
 use crate::base::{Role, WorkerId};
 use crate::cluster::RouterConfig;
+use crate::live::probe::Probed;
 use crate::live::probe::question::{Answers, Question};
 use crate::live::probe::reply::Reply;
 use crate::live::{Accounts, Addresses, Dialect, Endpoint, Limits, Retries, Secrets};
-use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig};
+use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig, TargetValue};
 
 const WORKER: &str =
     "{\"version\":\"0.5.10\",\"max_total_num_tokens\":83000,\"page_size\":64,\"disaggregation_mode\":\"MODE\"}";
@@ -36,7 +37,7 @@ fn target() -> Target {
         served_by: ServedByConfig::default(),
         router_config: RouterConfig::default(),
         limits: Limits { connect: second, first_token: None, stall: None, control: second, pool_idle: 3 * second },
-        retries: Retries { most: 0, backoff: second },
+        retries: Retries { most: 0, backoff: second, longest: second },
         pool: 8,
         body_cache: 1 << 20,
         token_ids: (1000, 100),
@@ -67,8 +68,8 @@ fn worker(id: &str, but: &[(Question, u16, &str)]) -> WorkerFacts {
         (Question::Health, 200, ""),
         (Question::ServerInfo, 200, info.as_str()),
         (Question::Models, 200, models),
-        (Question::Loads, 200, "{}"),
-        (Question::Admission, 200, "{}"),
+        (Question::Loads, 200, "{\"loads\":[{}]}"),
+        (Question::Admission, 200, "{\"can_admit\":true}"),
         (Question::OpenSession, 200, "\"x\""),
         (Question::CloseSession, 200, ""),
     ];
@@ -87,11 +88,21 @@ fn served(ports: &[u16]) -> Vec<(u16, Probed)> {
     (0..).zip(ports).map(|(index, port)| (index, Probed::Served(format!("http://h:{port}")))).collect()
 }
 
+/// Probes of a router that has nobody at the index no list has: first and again.
+fn routes(first: &[u16], again: &[(u16, u16)]) -> Routes {
+    let again = again.iter().map(|(index, port)| (*index, Probed::Served(format!("http://h:{port}")))).collect();
+    Routes { beyond: Some(Probed::NoWorker), first: served(first), again }
+}
+
 fn facts(workers: Vec<WorkerFacts>) -> Facts {
-    let mut again = served(&[9201, 9200]);
-    again.reverse();
-    let routes = Routes { first: served(&[9201, 9200]), again };
-    Facts { workers, router: Some(router(RouterKind::Pdreplay)), routes: Some(routes), serving: None }
+    let routes = routes(&[9201, 9200], &[(1, 9200), (1, 9200), (0, 9201), (0, 9201)]);
+    Facts {
+        workers,
+        router: Some(router(RouterKind::Pdreplay)),
+        routes: Some(routes),
+        named: Vec::new(),
+        serving: None,
+    }
 }
 
 fn all_well() -> Facts {
@@ -115,7 +126,7 @@ fn a_target_that_has_everything_passes() {
     let bad: Vec<_> = found.iter().filter(|check| !matches!(check.result, Verdict::Ok | Verdict::Off)).collect();
     assert!(bad.is_empty(), "{bad:#?}");
     assert_eq!(find(&found, "workers").detail, "3 answer, round trip up to 0.0 ms");
-    assert_eq!(find(&found, "target header").detail, "D0=1 D1=0, each tried twice");
+    assert_eq!(find(&found, "target header").detail, "D0=1 D1=0, each tried three times");
     assert_eq!(find(&found, "one token").detail, "answered 2 times over the run's own way");
     assert!(found.iter().all(|check| check.result == Verdict::Off || check.will_be_off.is_empty()));
 }
@@ -161,7 +172,7 @@ fn kvc_cannot_run_without_sessions() {
 
 #[test]
 fn loads_matter_to_policies_that_read_them() {
-    let old = facts(vec![worker("D0", &[(Question::Loads, 404, ""), (Question::GetLoad, 200, "[]")])]);
+    let old = facts(vec![worker("D0", &[(Question::Loads, 404, ""), (Question::GetLoad, 200, "[{}]")])]);
     let none = facts(vec![worker("D0", &[(Question::Loads, 404, "")])]);
     let verdict = |facts: &Facts, loads| find(&checks(&Needs { loads, ..needs() }, &target(), facts), "loads").result;
     assert_eq!((verdict(&old, true), verdict(&old, false)), (Verdict::Warn, Verdict::Off));
@@ -170,24 +181,67 @@ fn loads_matter_to_policies_that_read_them() {
 
 #[test]
 fn a_router_that_ignores_the_header_is_found_out() {
-    let mut round_robin = all_well();
-    let again = [(1, Probed::Served("http://h:9201".into())), (0, Probed::Served("http://h:9200".into()))];
-    round_robin.routes = Some(Routes { first: served(&[9201, 9200]), again: again.to_vec() });
-    let found = check(&round_robin, "target header");
-    assert_eq!(found.result, Verdict::Fail);
-    assert!(found.remedy.contains("consistent_hashing"), "{found:#?}");
+    let found = |routes: Routes| {
+        let found = check(&Facts { routes: Some(routes), ..all_well() }, "target header");
+        assert_eq!(found.result, Verdict::Fail);
+        assert!(found.remedy.contains("consistent_hashing"), "{found:#?}");
+        found.detail
+    };
+    let turns = routes(&[9201, 9200], &[(1, 9201), (1, 9200)]);
+    assert_eq!(found(turns), "x-smg-target-worker: 1 reached D0, then D1");
+    let beyond = Routes { beyond: Some(Probed::Served("http://h:9201".into())), ..Routes::default() };
+    assert_eq!(found(beyond), "x-smg-target-worker: 65535 is an index no list has, yet D1 served it");
+}
+
+#[test]
+fn a_map_that_was_tried_once_is_no_sure_one() {
+    let once = Facts { routes: Some(routes(&[9201, 9200], &[(1, 9200), (1, 9200)])), ..all_well() };
+    let found = check(&once, "target header");
+    assert_eq!((found.result, found.detail.contains("no time")), (Verdict::Warn, true), "{found:#?}");
 }
 
 #[test]
 fn a_d_that_no_index_reaches_fails() {
     let mut shed = all_well();
     let first = [served(&[9201]), vec![(1, Probed::NoWorker)]].concat();
-    shed.routes = Some(Routes { first, again: Vec::new() });
+    shed.routes = Some(Routes { first, ..Routes::default() });
     let found = check(&shed, "target header");
     assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "no index reaches D0"));
     let mut nameless = all_well();
-    nameless.routes = Some(Routes { first: vec![(0, Probed::Nameless)], again: Vec::new() });
+    nameless.routes = Some(Routes { first: vec![(0, Probed::Nameless)], ..Routes::default() });
     assert!(check(&nameless, "target header").remedy.contains("served_by"));
+}
+
+/// Probes by name, each D once there and once back: who answered.
+fn named(probes: &[(&str, Probed)]) -> Check {
+    let named = probes.iter().map(|(worker, probed)| (worker.parse().unwrap(), probed.clone())).collect();
+    let facts = Facts { routes: None, named, ..all_well() };
+    let header = HeaderConfig { target_value: TargetValue::Url, ..HeaderConfig::default() };
+    find(&checks(&needs(), &Target { header, ..target() }, &facts), "target header")
+}
+
+#[test]
+fn a_header_with_names_is_ok_only_when_every_d_was_reached_by_its_own() {
+    let by = |port: u16| Probed::Served(format!("http://h:{port}"));
+    let found = named(&[("D0", by(9200)), ("D1", by(9201)), ("D1", by(9201)), ("D0", by(9200))]);
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Ok, "each of 2 D was reached by its URL, twice"));
+    let fails = [
+        (
+            vec![("D0", by(9200)), ("D1", by(9201)), ("D1", by(9200)), ("D0", by(9201))],
+            "D1: served by D0, D0: served by D1",
+        ),
+        (vec![("D0", Probed::NoWorker)], "D0: the router knows no worker by its URL"),
+        (vec![("D0", Probed::Failed("500: no".into()))], "D0: 500: no"),
+        (vec![("D0", by(9999))], "D0: served by http://h:9999"),
+    ];
+    for (probes, detail) in fails {
+        let found = named(&probes);
+        assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, detail));
+    }
+    let nameless = [("D0", Probed::Nameless), ("D1", Probed::Nameless)];
+    for untold in [&nameless[..], &[("D0", by(9200))], &[]] {
+        assert_eq!(named(untold).result, Verdict::Warn, "{untold:?}");
+    }
 }
 
 #[test]

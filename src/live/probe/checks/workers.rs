@@ -21,7 +21,9 @@ pub(super) fn reachable(case: &Case) -> Option<Check> {
     };
     let bad: Vec<String> = workers.iter().filter_map(state).collect();
     if !bad.is_empty() {
-        let remedy = "start the missing workers, or correct the addresses in [live]";
+        // Words with a remedy of their own need no other.
+        let has_own = bad.iter().all(|why| why.contains("; "));
+        let remedy = if has_own { "" } else { "start the missing workers, or correct the addresses in [live]" };
         return Some(Check::new(NAME, Verdict::Fail, some_of(bad), "requests to these workers fail", remedy));
     }
     let slowest = workers.iter().filter_map(|worker| worker.rtt).max();

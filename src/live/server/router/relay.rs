@@ -23,14 +23,13 @@ use super::failure::Failure;
 use super::front::{Front, Ticket};
 use super::prefill::verdict;
 use crate::live::api::{PREFILL_HEADER, SERVED_BY_HEADER};
+use crate::live::blame::{PATIENCE, is_of_hand_off};
 use crate::live::server::http;
 use crate::live::server::upstream::{NoAnswer, read};
 use crate::node::Routing;
 
 /// Longest wall time that P may take to end its answer once D's has ended.
 const LAST_WORD: Duration = Duration::from_secs(5);
-/// When D fails while P is still at it, P may be the cause: its own word is waited for so long.
-const CAUSE: Duration = Duration::from_millis(20);
 /// Of an error body that is quoted.
 const QUOTED: usize = 64 << 10;
 
@@ -76,7 +75,9 @@ async fn serve(
     let fields = Fields::parse(&bytes)?;
     let prompt = if front.node().reads_prompts() { fields.prompt_keys() } else { Vec::new() };
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let routing = Routing { target: header("x-smg-target-worker"), key: header("x-smg-routing-key"), prompt: &prompt };
+    let target = header("x-smg-target-worker");
+    let named = target.and_then(|target| front.options.workers.named(target)).map(|worker| worker.to_string());
+    let routing = Routing { target: named.as_deref().or(target), key: header("x-smg-routing-key"), prompt: &prompt };
     let mut tries = 0;
     let answer = loop {
         tries += 1;
@@ -119,7 +120,7 @@ async fn attempt(
         }
     };
     let leg_name = if prefill.is_some() { "decode" } else { "worker" };
-    let mut legs = Legs { prefill, _ticket: ticket };
+    let mut legs = Legs { prefill, suspect: None, _ticket: ticket };
     let url = format!("{answering}{path}");
     let answered = legs.answer(leg_name, &answering, front.upstream.post(&url, headers, body)).await;
     let (head, first, rest) = answered.map_err(|mut failure| {
@@ -136,6 +137,8 @@ async fn attempt(
 /// What is alive of a request beside D's answer.
 struct Legs {
     prefill: Option<PrefillLeg>,
+    /// P's failure in the hand-off, of which D may say more.
+    suspect: Option<Failure>,
     // Held for what it does when it is dropped.
     _ticket: Ticket,
 }
@@ -152,9 +155,9 @@ impl Legs {
             Ok(answer) if answer.status().is_success() => answer,
             Ok(answer) => {
                 let failure = refused(leg, url, answer).await;
-                return Err(self.cause().await.unwrap_or(failure));
+                return Err(self.cause(&failure.message).await.unwrap_or(failure));
             }
-            Err(error) => return Err(self.cause().await.unwrap_or_else(|| lost(leg, url, error.unreached, &error))),
+            Err(error) => return Err(lost(leg, url, error.unreached, &error)),
         };
         let (head, body) = answer.into_parts();
         let mut rest = body.into_data_stream();
@@ -163,12 +166,12 @@ impl Legs {
                 Some(failure) => Err(failure),
                 None => Ok((head, Some(chunk), rest)),
             },
-            Some(Err(error)) => Err(self.cause().await.unwrap_or_else(|| lost(leg, url, false, &error))),
+            Some(Err(error)) => Err(lost(leg, url, false, &error)),
             None => Ok((head, None, rest)),
         }
     }
 
-    /// Waits for `work`, or for P to fail.
+    /// Waits for D's `work`, or for P to fail; where P's failure leaves the blame open, for what D has to say.
     async fn unless_prefill_fails<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Failure> {
         tokio::pin!(work);
         if let Some(leg) = &mut self.prefill {
@@ -176,24 +179,29 @@ impl Legs {
                 biased;
                 verdict = leg => {
                     self.prefill = None;
-                    verdict?;
+                    match verdict {
+                        Err(failure) if is_of_hand_off(&failure.message) => self.suspect = Some(failure),
+                        other => other?,
+                    }
                 }
                 done = &mut work => return Ok(done),
             }
         }
-        Ok(work.await)
+        let Some(suspect) = &self.suspect else { return Ok(work.await) };
+        tokio::time::timeout(PATIENCE, work).await.map_err(|_| suspect.clone())
     }
 
-    /// P's failure, where it explains one of D's.
-    async fn cause(&mut self) -> Option<Failure> {
-        let verdict = tokio::time::timeout(CAUSE, self.prefill.as_mut()?).await.ok()?;
+    /// P's failure, where it explains what D said of its own.
+    async fn cause(&mut self, words: &str) -> Option<Failure> {
+        let leg = self.prefill.as_mut().filter(|_| is_of_hand_off(words))?;
+        let verdict = tokio::time::timeout(PATIENCE, leg).await.ok()?;
         self.prefill = None;
-        verdict.err()
+        verdict.err().filter(|failure| !is_of_hand_off(&failure.message))
     }
 
     async fn cause_of_abort(&mut self, chunk: &[u8]) -> Option<Failure> {
         memchr::memmem::find(chunk, b"\"abort\"")?;
-        self.cause().await
+        self.cause(&String::from_utf8_lossy(chunk)).await
     }
 }
 

@@ -303,11 +303,33 @@ fn a_prefill_that_fails_late_changes_nothing() {
 fn when_d_fails_too_p_is_named_if_it_was_the_cause() {
     run(async {
         let (bench, mut p, mut d) = Bench::pd().await;
+        let words = "KVTransferError(bootstrap_room=1): transfer failed";
+        let abort = format!(r#"{{"meta_info":{{"finish_reason":{{"type":"abort","message":"{words}"}}}}}}"#);
+        let event = format!("data: {abort}\n\n");
         let call = bench.post(json!({"stream": true}));
         let (to_p, mut to_d) = (p.next().await, d.next().await);
         to_d.send(CHUNKED).await;
-        to_d.chunk("data: {\"meta_info\":{\"finish_reason\":{\"type\":\"abort\"}}}\n\n").await;
+        to_d.chunk(&event).await;
         drop(to_p);
+        assert_eq!(header(&call.await.unwrap(), "x-smg-error-code"), "prefill_internal_error");
+        // Both speak of the hand-off alone: D's words pass, whoever is first.
+        let call = bench.post(json!({"stream": true}));
+        let (mut to_p, mut to_d) = (p.next().await, d.next().await);
+        to_p.answer(200, &abort).await;
+        to_d.send(CHUNKED).await;
+        to_d.chunk(&event).await;
+        assert_eq!(call.await.unwrap().status(), 200);
+        // P has lost D, which says so by a connection that breaks.
+        let call = bench.post(json!({"stream": true}));
+        let (mut to_p, to_d) = (p.next().await, d.next().await);
+        to_p.answer(200, &abort).await;
+        drop(to_d);
+        let answer = call.await.unwrap();
+        assert_eq!((answer.status().as_u16(), header(&answer, "x-smg-error-code")), (502, "decode_unavailable"));
+        // D says nothing: P's word stands.
+        let call = bench.post(json!({"stream": true}));
+        let (mut to_p, _to_d) = (p.next().await, d.next().await);
+        to_p.answer(200, &abort).await;
         assert_eq!(header(&call.await.unwrap(), "x-smg-error-code"), "prefill_internal_error");
         // P has nothing to say: D's own words pass.
         let call = bench.post(json!({"stream": true}));

@@ -7,8 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
-use tokio::sync::mpsc::OwnedPermit;
 
+use super::inbox::ToOwner;
 use super::owner::Message;
 use crate::node::{Exchange, NodeOutput, Progress};
 
@@ -119,12 +119,12 @@ impl Sheet {
 pub(super) struct Open {
     exchange: Exchange,
     sheet: Arc<Sheet>,
-    /// The place of its last message, kept from the beginning; `None` after the end.
-    gone: Option<OwnedPermit<Message>>,
+    /// For the word that its client has left; `None` after the end.
+    gone: Option<ToOwner>,
 }
 
 impl Open {
-    pub(super) fn new(exchange: Exchange, sheet: Arc<Sheet>, gone: OwnedPermit<Message>) -> Open {
+    pub(super) fn new(exchange: Exchange, sheet: Arc<Sheet>, gone: ToOwner) -> Open {
         Open { exchange, sheet, gone: Some(gone) }
     }
 
@@ -162,8 +162,8 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let Some(place) = self.gone.take() {
-            place.send(Message::Gone(self.exchange));
+        if let Some(to_owner) = self.gone.take() {
+            to_owner.say(Message::Gone(self.exchange));
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What every handler of a worker's server shares: the way to the owner of the node, who the worker is, and the door.
 //!
-//! Each exchange keeps a place in the owner's channel for the word that its client has left, so that a dropped handler
-//! never waits. When the places are used up, new exchanges wait for one to end.
+//! An exchange whose handler is dropped is told to the owner without waiting.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,10 +12,10 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use serde_json::json;
-use tokio::sync::mpsc::Sender;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::exchange::{Open, Sheet};
+use super::inbox::{Closed, ToOwner};
 use super::options::WorkerServerOptions;
 use super::owner::{Look, Message};
 use crate::base::Time;
@@ -27,7 +26,7 @@ use crate::node::{Exchange, NodeConfig, NodeInput};
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Front {
-    to_owner: Sender<Message>,
+    to_owner: ToOwner,
     next: AtomicU64,
     next_id: AtomicU64,
     /// The node's own.
@@ -48,12 +47,7 @@ fn stopping() -> Refused {
 }
 
 impl Front {
-    pub fn new(
-        to_owner: mpsc::Sender<Message>,
-        config: NodeConfig,
-        options: WorkerServerOptions,
-        bootstrap: SocketAddr,
-    ) -> Front {
+    pub fn new(to_owner: ToOwner, config: NodeConfig, options: WorkerServerOptions, bootstrap: SocketAddr) -> Front {
         let name = HeaderValue::from_str(&config.id.to_string()).expect("names are letters and digits");
         Front {
             to_owner,
@@ -70,17 +64,14 @@ impl Front {
 
     /// Begins an exchange with the input that `input` makes for it.
     pub async fn begin(&self, input: impl FnOnce(Exchange) -> NodeInput) -> Result<Open, Refused> {
-        let reserve = || self.to_owner.clone().reserve_owned();
-        let gone = reserve().await.map_err(|_| stopping())?;
-        let place = reserve().await.map_err(|_| stopping())?;
         let exchange = Exchange(self.next.fetch_add(1, Ordering::Relaxed));
         let sheet = Arc::new(Sheet::default());
         let input = input(exchange);
-        if let (NodeInput::Generate { .. }, Some(requests)) = (&input, &self.options.requests) {
-            requests.fetch_add(1, Ordering::Relaxed);
+        if let (NodeInput::Generate { ask, .. }, Some(triggers)) = (&input, &self.options.triggers) {
+            triggers.count(self.options.clock.now(), ask.bootstrap.as_ref().map(|bootstrap| bootstrap.room));
         }
-        place.send(Message::Begin { exchange, input, sheet: Arc::clone(&sheet) });
-        Ok(Open::new(exchange, sheet, gone))
+        self.ask(Message::Begin { exchange, input, sheet: Arc::clone(&sheet) }).await?;
+        Ok(Open::new(exchange, sheet, self.to_owner.clone()))
     }
 
     /// Process identity told in answers.
@@ -90,13 +81,13 @@ impl Front {
 
     /// Tells the node what it does not answer.
     pub async fn tell(&self, input: NodeInput) -> Result<(), Refused> {
-        self.to_owner.send(Message::Tell(input)).await.map_err(|_| stopping())
+        self.ask(Message::Tell(input)).await
     }
 
     /// Looks at the node.
     pub async fn look(&self) -> Result<Look, Refused> {
         let (asker, look) = oneshot::channel();
-        self.to_owner.send(Message::Look(asker)).await.map_err(|_| stopping())?;
+        self.ask(Message::Look(asker)).await?;
         look.await.map_err(|_| stopping())
     }
 
@@ -122,6 +113,10 @@ impl Front {
     /// What there is to say when the owner went before the end.
     pub fn stopped(&self) -> Refused {
         stopping()
+    }
+
+    async fn ask(&self, message: Message) -> Result<(), Refused> {
+        self.to_owner.ask(message).await.map_err(|Closed| stopping())
     }
 
     fn admits(&self, request: &Request) -> bool {

@@ -16,6 +16,7 @@ use super::exchange::{Open, Step};
 use super::front::Front;
 use super::words;
 use crate::base::Role;
+use crate::live::Endpoint;
 use crate::live::api::{GenerateBody, SamplingParams, SessionParams};
 use crate::live::server::http::{self, Refused};
 use crate::node::{Bootstrap, GenerateAsk, NodeInput, NodeOutput};
@@ -23,8 +24,6 @@ use crate::protocol::{ErrorClass, Finish};
 
 /// SGLang's default.
 const MAX_NEW_TOKENS: u32 = 128;
-/// SGLang's default port of a bootstrap server, where the body has none.
-const BOOTSTRAP_PORT: u16 = 8998;
 
 /// Keys of `sampling_params` that SGLang knows. Those the emulation has no use for change nothing.
 const SAMPLING_KEYS: &[&str] = &[
@@ -231,7 +230,9 @@ pub(super) fn bootstrap(
         (Role::Prefill, host) => {
             Ok(Some(Bootstrap { host: host.unwrap_or_default(), port: front.bootstrap_port, room }))
         }
-        (Role::Decode, Some(host)) => Ok(Some(Bootstrap { host, port: port.unwrap_or(BOOTSTRAP_PORT), room })),
+        (Role::Decode, Some(host)) => {
+            Ok(Some(Bootstrap { host, port: port.unwrap_or(Endpoint::BOOTSTRAP_PORT), room }))
+        }
         (Role::Decode, None) => {
             Err(Refused::bad("bootstrap_room without bootstrap_host; name the prefill worker's bootstrap server"))
         }

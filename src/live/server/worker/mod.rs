@@ -1,8 +1,8 @@
 //! The server of one emulated worker: HTTP of SGLang around a [`WorkerNode`].
 //!
 //! One task owns the node (`owner`); handlers send it messages and read their exchange's sheet (`exchange`). Reading order:
-//! `options`, `exchange`, `owner`, `front`, then the handlers (`generate` with `event`, `openai`, `control`, `info` with
-//! `metrics`), and `peer`, the calls a decode worker makes itself. Decides nothing about requests: the node does.
+//! `options`, `inbox`, `exchange`, `owner`, `front`, then the handlers (`generate` with `event`, `openai`, `control`, `info`
+//! with `metrics`), and `peer`, the calls a decode worker makes itself. Decides nothing about requests: the node does.
 //! Invariants: a slow reader delays only itself; an exchange whose client leaves is told to the node at once; nothing a
 //! client sends ends the server.
 
@@ -11,6 +11,7 @@ mod event;
 mod exchange;
 mod front;
 mod generate;
+mod inbox;
 mod info;
 mod metrics;
 mod openai;
@@ -19,9 +20,11 @@ mod owner;
 mod peer;
 #[cfg(test)]
 mod tests;
+mod triggers;
 mod words;
 
 pub use options::{ApiKey, Listeners, RequestLog, SglangVersion, WorkerServerOptions};
+pub use triggers::Triggers;
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +32,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::live::api::{ADMIT_PATH, INGRESS_PATH, PULL_PATH, STATS_PATH};
 use crate::live::server::http::listen;
@@ -38,7 +41,7 @@ use front::Front;
 use owner::Owner;
 use peer::Peers;
 
-/// Messages that may wait for the owner; each exchange keeps the place of its last one.
+/// Messages that ask the owner for something and may wait for it.
 const INBOX: usize = 1 << 16;
 
 /// Serves one worker until `stop` is ready, then lets answers that are under way end within the options' grace.
@@ -52,8 +55,11 @@ pub async fn serve_worker(
 ) -> io::Result<()> {
     let Listeners { http, bootstrap } = listeners.into();
     let bootstrap_address = bootstrap.as_ref().unwrap_or(&http).local_addr()?;
-    let (to_owner, inbox) = mpsc::channel(INBOX);
-    let owner = Owner::new(WorkerNode::new(config.clone()), options.clock, Peers::new(config.id, to_owner.clone()));
+    let (to_owner, inbox) = inbox::inbox(INBOX);
+    let triggers = options.triggers.clone().unwrap_or_else(|| Arc::new(Triggers::of(&config.faults)));
+    let options = WorkerServerOptions { triggers: Some(Arc::clone(&triggers)), ..options };
+    let peers = Peers::new(config.id, to_owner.clone());
+    let owner = Owner::new(WorkerNode::new(config.clone()), options.clock, peers, triggers);
     let grace = options.grace;
     let front = Arc::new(Front::new(to_owner, config, options, bootstrap_address));
     let (stopping, stopped) = watch::channel(false);

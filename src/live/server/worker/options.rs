@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 
+use super::triggers::Triggers;
 use crate::base::Dur;
 use crate::live::clock::Clock;
 
@@ -110,8 +110,9 @@ pub struct WorkerServerOptions {
     pub grace: Duration,
     /// Log of requests.
     pub log: Option<RequestLog>,
-    /// Counts generate requests as they arrive; of several workers, when they share it.
-    pub requests: Option<Arc<AtomicU64>>,
+    /// Counts generate requests for the faults that wait for so many: those of all workers that share it. `None`: this
+    /// worker's alone.
+    pub triggers: Option<Arc<Triggers>>,
 }
 
 impl WorkerServerOptions {
@@ -130,7 +131,7 @@ impl WorkerServerOptions {
             body_limit: BODY_LIMIT,
             grace: GRACE,
             log: None,
-            requests: None,
+            triggers: None,
         }
     }
 }

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::exchange::Sheet;
+use super::inbox::Inbox;
 use super::metrics::Timings;
 use super::peer::{Address, Peers};
+use super::triggers::Triggers;
 use crate::base::Time;
 use crate::live::clock::{Alarm, Clock};
 use crate::node::{Exchange, HandedOver, NodeCounters, NodeInput, NodeOutput, WorkerNode};
@@ -65,6 +67,9 @@ pub(super) struct Owner {
     clock: Clock,
     sheets: BTreeMap<Exchange, Entry>,
     peers: Peers,
+    triggers: Arc<Triggers>,
+    /// Faults begun by count that the node knows of.
+    begun: usize,
     timings: Timings,
 }
 
@@ -76,25 +81,29 @@ struct Entry {
 }
 
 impl Owner {
-    pub fn new(node: WorkerNode, clock: Clock, peers: Peers) -> Owner {
-        Owner { node, clock, sheets: BTreeMap::new(), peers, timings: Timings::default() }
+    pub fn new(node: WorkerNode, clock: Clock, peers: Peers, triggers: Arc<Triggers>) -> Owner {
+        Owner { node, clock, sheets: BTreeMap::new(), peers, triggers, begun: 0, timings: Timings::default() }
     }
 
     /// Until every sender is gone. Errors: the kernel gives no timer.
-    pub async fn run(mut self, mut inbox: mpsc::Receiver<Message>) -> io::Result<()> {
+    pub async fn run(mut self, mut inbox: Inbox) -> io::Result<()> {
         let alarm = Alarm::new()?;
+        let mut watch = self.triggers.watch();
+        self.begin_faults(self.clock.now());
         loop {
             let wake = self.node.poll_timeout();
             tokio::select! {
                 biased;
-                message = inbox.recv() => match message {
+                message = inbox.next() => match message {
                     Some(message) => self.take(message),
                     None => return Ok(()),
                 },
+                // The triggers are ours too, so their news never end.
+                Ok(()) = watch.changed() => self.begin_faults(self.clock.now()),
                 woken = sleep(&alarm, &self.clock, wake) => woken?,
             }
             for _ in 1..TURN {
-                let Ok(message) = inbox.try_recv() else { break };
+                let Ok(message) = inbox.next_now() else { break };
                 self.take(message);
             }
             self.catch_up(self.clock.now());
@@ -105,6 +114,7 @@ impl Owner {
     fn take(&mut self, message: Message) {
         let now = self.clock.now();
         self.catch_up(now);
+        self.begin_faults(now);
         match message {
             Message::Begin { exchange, input, sheet } => {
                 self.sheets.insert(exchange, Entry { sheet, began: now, token: None });
@@ -137,6 +147,16 @@ impl Owner {
             Message::Told(address) => self.peers.told(address),
         }
         self.drain(now);
+    }
+
+    /// Tells the node of the counts that were reached.
+    fn begin_faults(&mut self, now: Time) {
+        for (fault, at) in self.triggers.begun(self.begun) {
+            self.begun += 1;
+            self.catch_up(now);
+            self.node.handle_input(now, NodeInput::FaultBegins { fault, at });
+            self.drain(now);
+        }
     }
 
     /// Every wake up to `now`, each at its own time.

@@ -10,9 +10,9 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Response};
 use serde::Serialize;
 use serde_json::Value;
-use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
+use super::inbox::ToOwner;
 use super::owner::Message;
 use crate::base::{Dur, WorkerId};
 use crate::live::api::{INGRESS_PATH, IngressBody, MOVING_HEADER, PULL_PATH, PullBody, PullReply};
@@ -34,7 +34,7 @@ pub(super) type Address = (String, u16);
 pub(super) struct Peers {
     own: WorkerId,
     upstream: Upstream,
-    to_owner: mpsc::Sender<Message>,
+    to_owner: ToOwner,
     pulls: BTreeMap<Exchange, AbortHandle>,
     /// Addresses that are being told, and what they are to be told next.
     tells: BTreeMap<Address, Option<u32>>,
@@ -42,7 +42,7 @@ pub(super) struct Peers {
 
 impl Peers {
     /// Calls of worker `own`, whose ends are told to its owner.
-    pub fn new(own: WorkerId, to_owner: mpsc::Sender<Message>) -> Peers {
+    pub fn new(own: WorkerId, to_owner: ToOwner) -> Peers {
         Peers { own, upstream: Upstream::new(CONNECT), to_owner, pulls: BTreeMap::new(), tells: BTreeMap::new() }
     }
 
@@ -51,10 +51,9 @@ impl Peers {
         let body = PullBody { room: bootstrap.room, tokens, decode: self.own.to_string(), ingress_flows };
         let (upstream, to_owner) = (self.upstream.clone(), self.to_owner.clone());
         let task = tokio::spawn(async move {
-            let moves = || to_owner.send(Message::PullMoves(exchange));
+            let moves = || to_owner.say(Message::PullMoves(exchange));
             let result = pull(&upstream, &bootstrap, &body, moves).await;
-            // The owner is gone only when the server stops.
-            let _ = to_owner.send(Message::HandedOver(exchange, result)).await;
+            to_owner.say(Message::HandedOver(exchange, result));
         });
         self.pulls.insert(exchange, task.abort_handle());
     }
@@ -88,7 +87,7 @@ impl Peers {
             };
             // A prefill worker that cannot be told is dead, which its pulls show.
             let _ = tokio::time::timeout(NOTE, call).await;
-            let _ = to_owner.send(Message::Told(address)).await;
+            to_owner.say(Message::Told(address));
         });
     }
 
@@ -110,17 +109,17 @@ impl Drop for Peers {
 }
 
 /// Asks for KV; `moves` is told when it has begun to move, which P says by the head of its answer.
-async fn pull<F: Future>(
+async fn pull(
     upstream: &Upstream,
     bootstrap: &Bootstrap,
     body: &PullBody,
-    moves: impl FnOnce() -> F,
+    moves: impl FnOnce(),
 ) -> Result<HandedOver, String> {
     let address = (bootstrap.host.clone(), bootstrap.port);
     let answer = post(upstream, &address, PULL_PATH, body).await.map_err(|error| lost(&address, &error))?;
     let status = answer.status();
     if answer.headers().contains_key(MOVING_HEADER) {
-        moves().await;
+        moves();
     }
     let bytes = upstream::read(answer.into_body(), ANSWER_LIMIT).await.map_err(|error| lost(&address, &error))?;
     let reply: Value = serde_json::from_slice(&bytes).unwrap_or_default();

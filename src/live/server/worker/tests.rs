@@ -41,6 +41,7 @@ fn config(name: &str) -> NodeConfig {
         cluster: ClusterConfig { prefill: 1, decode: 2, colocated: 1, ..ClusterConfig::default() },
         block_size: 16,
         faults: Vec::new(),
+        strikes: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::{Role, Time, WorkerId};
-use crate::cluster::{ClusterConfig, FaultConfig};
+use crate::cluster::{ClusterConfig, FaultConfig, Strikes};
 use crate::engine::EngineConfig;
 use crate::node::{Bootstrap, Exchange, GenerateAsk, NodeConfig, NodeInput, NodeOutput, Progress, Refusal, WorkerNode};
 use crate::protocol::{ErrorClass, Finish, Phases};
@@ -94,6 +94,8 @@ pub fn tokens(of: u32, count: u32) -> Vec<u32> {
 impl Net {
     pub fn new(ids: &[WorkerId], engine: &EngineConfig, faults: &[&str]) -> Net {
         let cluster = ClusterConfig { prefill: 2, decode: 3, ..ClusterConfig::default() };
+        let faults: Vec<FaultConfig> = faults.iter().map(|text| fault(text)).collect();
+        let strikes = Strikes::of(&faults);
         let node = |id: &WorkerId| {
             WorkerNode::new(NodeConfig {
                 id: *id,
@@ -101,7 +103,8 @@ impl Net {
                 engine: engine.clone(),
                 cluster: cluster.clone(),
                 block_size: 64,
-                faults: faults.iter().map(|text| fault(text)).collect(),
+                faults: faults.clone(),
+                strikes: Some(strikes.clone()),
             })
         };
         Net {

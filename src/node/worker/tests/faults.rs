@@ -56,7 +56,9 @@ fn a_stream_may_hang_from_the_start() {
 fn requests_are_refused_from_a_count_on_and_so_many_times() {
     let text = r#"{"kind":"error-response","worker":"W0","after_requests":2,"status":503,"times":2,"after_s":0.5}"#;
     let mut net = colocated(&[text]);
-    let sent: Vec<_> = (0..6).map(|_| net.send(0, named("a/1"))).collect();
+    let mut sent: Vec<_> = (0..2).map(|_| net.send(0, named("a/1"))).collect();
+    net.put(0, NodeInput::FaultBegins { fault: 0, at: net.now });
+    sent.extend((0..4).map(|_| net.send(0, named("a/1"))));
     net.run(FOREVER);
     let refused: Vec<bool> = sent.iter().map(|sent| matches!(net.heard(*sent).end(), End::Refused(_))).collect();
     assert_eq!(refused, [false, false, true, true, false, false]);
@@ -139,6 +141,49 @@ fn slow_workers_and_links_are_slow_while_it_lasts() {
         net.run_for(20.0);
         let moved = |exchange| net.heard(exchange).length().kv_transfer.unwrap().as_millis_f64() - 1.0;
         assert!((moved(first) / moved(second) - 2.0).abs() < 0.001, "{text}");
+    }
+}
+
+#[test]
+fn what_has_struck_in_one_process_does_not_strike_in_another() {
+    let text = r#"{"kind":"error-response","session":"s","status":503,"times":2}"#;
+    let both = [WorkerId::new(Role::Colocated, 0), WorkerId::new(Role::Colocated, 1)];
+    let mut net = Net::new(&both, &EngineConfig::default(), &[text]);
+    let mut refused = |node, rid| {
+        let sent = net.send(node, named(rid));
+        net.run(FOREVER);
+        matches!(net.heard(sent).end(), End::Refused(_))
+    };
+    let struck = [(0, "s/1"), (1, "t/1"), (1, "s/2"), (0, "s/3"), (1, "s/3")].map(|(node, rid)| refused(node, rid));
+    assert_eq!(struck, [true, false, true, false, false]);
+}
+
+#[test]
+fn of_two_legs_a_fault_that_names_neither_strikes_ps() {
+    let mut net = disaggregated(1, &[r#"{"kind":"error-response","session":"s","status":503,"times":2}"#]);
+    for room in 1..=2 {
+        let (p, d) = net.send_both(P, D, room, named("s/1"));
+        net.run_for(2.0);
+        assert_eq!(net.heard(p).refusal(), (503, "prefill failed on P0: server answered 503"));
+        assert_eq!(net.heard(d).abort().0, ErrorClass::KvTransferFailed);
+    }
+    let (_, d) = net.send_both(P, D, 3, named("s/1"));
+    net.run_for(2.0);
+    net.heard(d).length();
+}
+
+#[test]
+fn a_count_that_was_reached_before_the_start_is_taken_up() {
+    let text =
+        |s| format!(r#"{{"kind":"error-response","worker":"W0","status":503,"after_requests":1,"duration_s":{s}}}"#);
+    let mut net = colocated(&[&text(2), &text(20)]);
+    net.now = Time(10_000_000_000);
+    for (fault, status) in [(0, None), (1, Some(503))] {
+        net.put(0, NodeInput::FaultBegins { fault, at: Time(1_000_000_000) });
+        let sent = net.send(0, named("a/1"));
+        net.run_for(1.0);
+        let refused = matches!(net.heard(sent).end(), End::Refused(_));
+        assert_eq!(refused, status.is_some(), "fault {fault}");
     }
 }
 

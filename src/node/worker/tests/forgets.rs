@@ -3,7 +3,7 @@
 use super::bench::{Net, ask, disaggregated, tokens};
 use crate::base::{Role, WorkerId};
 use crate::engine::{EngineConfig, Timing};
-use crate::node::{Exchange, GenerateAsk, NodeInput, NodeOutput, WorkerNode};
+use crate::node::{Bootstrap, Exchange, GenerateAsk, NodeInput, NodeOutput, WorkerNode};
 use crate::protocol::Finish;
 
 /// A worker that costs nothing, so that many requests pass.
@@ -57,6 +57,29 @@ fn two_hundred_thousand_prompts_leave_no_more_than_the_cache_holds() {
     assert!(most <= (1 << 15) + 30, "{most} blocks and nodes");
     assert!(node.counters().evicted_tokens > 0);
     assert_eq!((node.works.len(), node.generates.len(), node.agenda.iter().count(), node.names.len()), (0, 0, 0, 0));
+}
+
+#[test]
+fn requests_that_have_ended_are_not_waited_for() {
+    let mut net = disaggregated(1, &[]);
+    let waits = |net: &Net| net.nodes.iter().map(|node| node.patience.len()).collect::<Vec<_>>();
+    for room in 0..200 {
+        let (_, d) = net.send_both(0, 1, room, ask(tokens(room as u32, 100), 2));
+        net.run_for(1.0);
+        net.heard(d).length();
+    }
+    assert_eq!((waits(&net), net.nodes[1].agenda.iter().count()), (vec![0, 0], 0));
+    // P hears no pull; D gets no KV; both wait.
+    let meet = |port, room| Some(Bootstrap { host: "p".into(), port, room });
+    let p = net.send(0, GenerateAsk { bootstrap: meet(0, 500), ..ask(tokens(1, 100), 2) });
+    let d = net.send(1, GenerateAsk { bootstrap: meet(0, 501), ..ask(tokens(1, 100), 2) });
+    net.run_for(1.0);
+    assert_eq!(waits(&net), [1, 1]);
+    // The lost leg's room waits for a late pull.
+    [p, d].into_iter().enumerate().for_each(|(node, gone)| net.put(node, NodeInput::Gone(gone)));
+    assert_eq!(waits(&net), [1, 0]);
+    net.run_for(301.0);
+    assert_eq!((waits(&net), net.nodes[0].rooms.len()), (vec![0, 0], 0));
 }
 
 #[test]

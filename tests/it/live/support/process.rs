@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::run::root;
+use crate::turn::{Beside, beside};
 
 /// Longest wait for a process to listen or a state to come.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server process.
 pub struct Server {
@@ -25,6 +26,7 @@ pub struct Server {
     pub url: String,
     /// What it wrote to stderr.
     pub log: Arc<Mutex<String>>,
+    _beside: Beside,
 }
 
 impl Server {
@@ -46,8 +48,9 @@ impl Server {
     /// The binary with these arguments; it prints a JSON line with its address once it listens.
     fn binary(args: &[&str]) -> Server {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let beside = beside();
         let (child, url, log) = start(&args);
-        Server { child, args, url, log }
+        Server { child, args, url, log, _beside: beside }
     }
 
     /// Port it listens on.
@@ -74,10 +77,16 @@ impl Server {
 
     /// Starts it again with the same arguments on the same port, after a kill.
     pub fn restart(&mut self) {
+        self.restart_as(&[]);
+    }
+
+    /// The same with further arguments; of two that set the same key the later holds.
+    pub fn restart_as(&mut self, more: &[&str]) {
         let port = self.port().to_string();
         let at = self.args.iter().position(|arg| arg == "--port").unwrap();
         let mut args = self.args.clone();
         args[at + 1] = port;
+        args.extend(more.iter().map(|arg| (*arg).to_owned()));
         let (child, url, log) = start(&args);
         (self.child, self.url, self.log) = (child, url, log);
     }
