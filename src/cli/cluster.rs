@@ -7,19 +7,21 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::base::{Role, WorkerId};
+use crate::base::WorkerId;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::inputs::ScenarioArgs;
+use crate::cli::inputs::NamedArgs;
+use crate::cli::live::LiveArgs;
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
+use crate::cli::use_hints::UseHints;
 use crate::cli::worker::role_name;
 use crate::cluster::Notice;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster, Notify};
 use crate::live::server::{RequestLog, SglangVersion, WorkerServerOptions};
 use crate::live::{Addresses, Endpoint};
 use crate::node::RetryRule;
-use crate::scenario::{Scenario, fault_label, resolve_router};
+use crate::scenario::{Overlay, Scenario, fault_label, resolve_router};
 
 /// Time between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(20);
@@ -50,7 +52,13 @@ pub struct UpArgs {
     #[arg(value_name = "FILE|NAME", conflicts_with = "scenario")]
     named: Option<String>,
     #[command(flatten)]
-    scenario: ScenarioArgs,
+    scenario: NamedArgs,
+    /// Seed of everything random in the workers.
+    #[arg(long, value_name = "N", help_heading = "Scenario")]
+    seed: Option<u64>,
+    /// How many times faster than real time the workers go. Default: the scenario's `live.emulation_speed`.
+    #[arg(long, value_name = "X", allow_hyphen_values = true, help_heading = "Scenario")]
+    emulation_speed: Option<String>,
     /// Tokens a block of the prefix caches; the trace's, if its cached tokens are to be compared.
     #[arg(long, value_name = "TOKENS", default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
     block_size: u32,
@@ -85,8 +93,13 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
     let ClusterCommand::Up(args) = command;
     let mut asked = args.scenario.clone();
     asked.scenario = args.named.clone().or(asked.scenario);
-    let mut scenario = asked.resolve()?;
+    let seed = args.seed.map(|seed| Overlay::shorthand("--seed", "seed", &seed.to_string()));
+    let speed = args.emulation_speed.as_deref();
+    let speed = speed.map(|speed| Overlay::shorthand("--emulation-speed", "live.emulation_speed", speed));
+    let own = seed.into_iter().chain(speed).collect();
+    let mut scenario = asked.resolve(own, &LiveArgs::default())?;
     resolve_router(&mut scenario);
+    let hints = UseHints { asked: &asked, scenario: scenario.clone() };
     let plan = args.plan(scenario, terminal)?;
     let speed = plan.speed;
     let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
@@ -98,7 +111,7 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
         stdout::print(&line(addresses, speed).to_string())?;
     } else {
         stdout::print(&table(addresses))?;
-        hints(addresses, speed).into_iter().for_each(|hint| terminal.messages.note(hint));
+        hints.lines(addresses).into_iter().for_each(|hint| terminal.messages.note(hint));
     }
     while signals.caught().is_none() {
         std::thread::park_timeout(LOOK);
@@ -182,33 +195,4 @@ fn table(addresses: &Addresses) -> String {
         format!("{name:<a$}  {role:<b$}  {url:<c$}  {port}").trim_end().to_owned() + "\n"
     });
     shown.collect()
-}
-
-/// How to use what is there.
-fn hints(addresses: &Addresses, speed: f64) -> Vec<String> {
-    let Some(router) = &addresses.router else { return Vec::new() };
-    let body = r#"'{"text": "fix the bug", "sampling_params": {"max_new_tokens": 8}, "stream": true}'"#;
-    let list = |role: Role| {
-        let of_role = addresses.workers().filter(|(id, _)| id.role == role);
-        let written = of_role.map(|(_, at)| match at.bootstrap_port {
-            Some(port) => format!("\"{} {port}\"", at.url),
-            None => format!("\"{}\"", at.url),
-        });
-        written.collect::<Vec<_>>().join(",")
-    };
-    let keys = [("prefill", Role::Prefill), ("decode", Role::Decode), ("colocated", Role::Colocated)];
-    let speed = if speed == 1.0 { String::new() } else { format!(" --set live.emulation_speed={speed}") };
-    let sets: String = keys
-        .into_iter()
-        .map(|(key, role)| (key, list(role)))
-        .filter(|(_, urls)| !urls.is_empty())
-        .map(|(key, urls)| format!(" --set 'live.{key}=[{urls}]'"))
-        .collect();
-    vec![
-        format!("try it:    curl -N {router}/generate -H 'content-type: application/json' -d {body}"),
-        format!(
-            "replay on: pdreplay replay --target live --set live.target=sglang --set live.router={router}{sets}{speed}"
-        ),
-        "stop it:   Ctrl-C".to_owned(),
-    ]
 }

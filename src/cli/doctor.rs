@@ -5,7 +5,8 @@
 use clap::Args;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::inputs::ScenarioArgs;
+use crate::cli::inputs::NamedArgs;
+use crate::cli::live::LiveArgs;
 use crate::cli::output::FormatName;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
@@ -31,7 +32,9 @@ when a check failed, with 2 on bad usage.";
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
     #[command(flatten)]
-    scenario: ScenarioArgs,
+    named: NamedArgs,
+    #[command(flatten)]
+    live: LiveArgs,
     /// Format of what is printed.
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     format: FormatName,
@@ -45,7 +48,7 @@ const BLOCK_SIZE: u32 = 64;
 
 /// Runs it.
 pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<Exit, Failure> {
-    let scenario = args.scenario.resolve()?;
+    let scenario = args.named.resolve(Vec::new(), &args.live)?;
     let FoundSecrets { secrets, hints } = read_secrets(&scenario.live)?;
     hints.iter().for_each(|hint| terminal.messages.warning(hint));
     let cluster = if scenario.live.is_embedded() { Some(start(&scenario)?) } else { None };

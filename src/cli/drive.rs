@@ -13,7 +13,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::jsonl::way_out;
 use crate::cli::folder::{self, RunFolder, RunManifest, sizes, write_whole};
 use crate::cli::live::{self, Ready, TargetArg};
-use crate::cli::progress::{Display, Schedule};
+use crate::cli::progress::Display;
 use crate::cli::provenance;
 use crate::cli::recorder::{Files, Recorder, wall_now};
 use crate::cli::signals::Signals;
@@ -113,8 +113,7 @@ fn run_and_write(
     watch: &mut Stopwatch,
 ) -> Result<(RunSummary, RunFacts), Failure> {
     let title = format!("{}: {} requests in {} sessions, {}", folder.name(), info.requests, info.sessions, info.driver);
-    let schedule =
-        ready.as_ref().map(|ready| Schedule { planned_s: job.preflight.planned_s, speed: ready.options.speed });
+    let schedule = ready.as_ref().map(|ready| ready.schedule(job.preflight.planned_s));
     let display = job.display.map(|terminal| Display::start(terminal, &title, info.requests, schedule, wall_now()));
     let accumulator = Accumulator::new(job.percentiles.clone());
     let files = Files::create(folder, info.requests).map_err(broken)?;

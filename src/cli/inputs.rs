@@ -1,6 +1,6 @@
 //! Trace and scenario as named on the command line, resolved into what a run depends on.
 //!
-//! Owns the flags that `replay`, `preflight` and `scenario show` share. Each short flag stands for one scenario key,
+//! Owns the flags that `replay`, `preflight` and `scenario show` share, and those of every command about a scenario. Each short flag stands for one scenario key,
 //! so a value is checked in one place whichever way it was given. `--set` is applied last and wins.
 
 use std::num::NonZeroU32;
@@ -19,10 +19,10 @@ use crate::scenario::{self, Overlay, Scenario, Setup};
 use crate::trace::generate::{GenerateError, GenerateSpec, generate};
 use crate::trace::{Format, ReadOptions, TimeUnit, Trace, read_path};
 
-/// Scenario and the flags that change it.
+/// The scenario itself, and the flags that every command about one takes.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Scenario")]
-pub struct ScenarioArgs {
+pub struct NamedArgs {
     /// Scenario file, or the name of a shipped one (`pdreplay scenario list`). Default: the built-in defaults.
     #[arg(long, short, value_name = "FILE|NAME")]
     pub scenario: Option<String>,
@@ -35,6 +35,14 @@ pub struct ScenarioArgs {
     /// Any scenario key, such as `admission.cap_max=16`; may be repeated; wins over the other flags.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+}
+
+/// Scenario and the flags that change a run of it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Scenario")]
+pub struct ScenarioArgs {
+    #[command(flatten)]
+    pub named: NamedArgs,
     /// Seed of everything random in the run: arrival jitter; without jitter it changes nothing. The trace's own seed is
     /// `trace.seed`.
     #[arg(long, value_name = "N")]
@@ -146,7 +154,7 @@ pub fn built_in() -> Result<Trace, Failure> {
 }
 
 /// The trace a scenario brings along.
-fn generate_trace(scenario: &Scenario) -> Result<Trace, Failure> {
+pub fn generate_trace(scenario: &Scenario) -> Result<Trace, Failure> {
     let config = &scenario.trace;
     let at =
         |key: &'static str| move |error: GenerateError| Failure::input(format!("scenario key trace.{key}: {error}"));
@@ -159,12 +167,15 @@ fn generate_trace(scenario: &Scenario) -> Result<Trace, Failure> {
     generate(&spec).map_err(Failure::input)
 }
 
-impl ScenarioArgs {
-    /// The scenario with the flags applied.
-    pub fn resolve(&self) -> Result<Scenario, Failure> {
-        let mut overlays = self.shorthands();
+impl NamedArgs {
+    /// The scenario with the flags of a command applied: `own` ones, and those of a live target.
+    pub fn resolve(&self, own: Vec<Overlay>, live: &LiveArgs) -> Result<Scenario, Failure> {
+        let flags = [("--policy", "policy.name", &self.policy), ("--mechanism", "replay.mechanism", &self.mechanism)];
+        let given = flags.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value.as_ref()?)));
+        let mut overlays: Vec<Overlay> = given.map(|(flag, key, value)| Overlay::shorthand(flag, key, value)).collect();
+        overlays.extend(own);
         let named = scenario::load(self.scenario.as_deref(), &[])?;
-        overlays.extend(self.live.overlays(named.live.is_embedded() && !self.sets("live.target")));
+        overlays.extend(live.overlays(named.live.is_embedded() && !self.sets("live.target")));
         for assignment in &self.set {
             overlays.push(Overlay::set(assignment)?);
         }
@@ -175,12 +186,17 @@ impl ScenarioArgs {
     pub fn sets(&self, key: &str) -> bool {
         self.set.iter().any(|assignment| assignment.split('=').next().is_some_and(|name| name.trim() == key))
     }
+}
+
+impl ScenarioArgs {
+    /// The scenario with the flags applied.
+    pub fn resolve(&self) -> Result<Scenario, Failure> {
+        self.named.resolve(self.shorthands(), &self.live)
+    }
 
     fn shorthands(&self) -> Vec<Overlay> {
         let number = |value: Option<u32>| value.map(|number| number.to_string());
         let flags = [
-            ("--policy", "policy.name", self.policy.clone()),
-            ("--mechanism", "replay.mechanism", self.mechanism.clone()),
             ("--seed", "seed", self.seed.map(|seed| seed.to_string())),
             ("--time-scale", "replay.time_scale", self.time_scale.clone()),
             ("--arrival-scale", "replay.arrival_scale", self.arrival_scale.clone()),

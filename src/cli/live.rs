@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::cli::exit::Failure;
+use crate::cli::progress::Schedule;
 use crate::cli::terminal::Terminal;
 use crate::live::driver::{DriveOptions, LiveError, Shortage};
 use crate::live::{self, Embedded, ResolveError, Resolved, SecretError, Target};
@@ -142,6 +143,11 @@ impl Ready {
         let ended = live::driver::drive(trace, setup, target, options, notices, observer).map_err(stopped)?;
         cluster.map(Embedded::stop).transpose().map_err(Failure::broke)?;
         Ok(ended)
+    }
+
+    /// When what is planned for so many seconds of the run will be over.
+    pub fn schedule(&self, planned_s: f64) -> Schedule {
+        Schedule { planned_s, speed: self.options.speed, drain_s: self.options.drain.as_secs_f64() }
     }
 
     /// Says what the run is sent to, and what should be known.

@@ -32,6 +32,7 @@ mod stdout;
 mod stored;
 mod terminal;
 mod trace;
+mod use_hints;
 mod worker;
 
 use std::ffi::OsString;

@@ -27,6 +27,8 @@ pub struct Schedule {
     pub planned_s: f64,
     /// The clock of the run against the wall's.
     pub speed: f64,
+    /// After a signal: longest wait for requests in flight, seconds of the wall.
+    pub drain_s: f64,
 }
 
 /// What shows the progress of one run.
@@ -36,6 +38,9 @@ pub struct Display<'a> {
     bar: Option<ProgressBar>,
     schedule: Option<Schedule>,
     shown_at: Instant,
+    /// Records of requests never sent.
+    skipped: u64,
+    stopping: bool,
 }
 
 impl<'a> Display<'a> {
@@ -50,14 +55,40 @@ impl<'a> Display<'a> {
         let messages = &terminal.messages;
         if messages.is_quiet() || !terminal.stderr_draws {
             messages.progress(title);
-            return Display { messages, bar: None, schedule, shown_at: now };
+            return Display { messages, bar: None, schedule, shown_at: now, skipped: 0, stopping: false };
         }
         messages.settle();
         let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::stderr_with_hz(10));
         if let Ok(style) = ProgressStyle::with_template(BAR) {
             bar.set_style(style);
         }
-        Display { messages, bar: Some(bar), schedule, shown_at: now }
+        Display { messages, bar: Some(bar), schedule, shown_at: now, skipped: 0, stopping: false }
+    }
+
+    /// A request was recorded as never sent.
+    pub fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// A signal came: says once what happens now. In virtual time nothing is waited for.
+    pub fn stop(&mut self, progress: &Progress) {
+        if std::mem::replace(&mut self.stopping, true) {
+            return;
+        }
+        let Some(schedule) = self.schedule else { return };
+        let text = format!(
+            "interrupted: nothing more is sent; {} in flight may end for {}, then results are written; a second signal \
+             ends at once, with the records so far",
+            progress.in_flight,
+            seconds(schedule.drain_s * 1e3)
+        );
+        match &self.bar {
+            Some(bar) => bar.suspend(|| {
+                self.messages.warning(text);
+                self.messages.settle();
+            }),
+            None => self.messages.warning(text),
+        }
     }
 
     /// Shows how far the run is, when it is time to.
@@ -67,12 +98,13 @@ impl<'a> Display<'a> {
             return;
         }
         self.shown_at = now;
+        let left = if self.stopping { String::new() } else { left(progress, self.schedule) };
         match &self.bar {
             Some(bar) => {
-                bar.set_position(progress.ended);
-                bar.set_message(left(progress, self.schedule));
+                bar.set_position(progress.ended.saturating_sub(self.skipped));
+                bar.set_message(left);
             }
-            None => self.messages.progress(line(progress) + &left(progress, self.schedule)),
+            None => self.messages.progress(line(progress, self.skipped) + &left),
         }
     }
 
@@ -84,18 +116,26 @@ impl<'a> Display<'a> {
     }
 }
 
-fn line(progress: &Progress) -> String {
+fn line(progress: &Progress, skipped: u64) -> String {
     let Progress { now, planned, ended, in_flight } = progress;
+    let ended = ended.saturating_sub(skipped);
     let percent = 100 * ended / (*planned).max(1);
     let at_s = now.as_secs_f64();
-    format!("{ended} of {planned} requests ended ({percent} %), {in_flight} in flight, {at_s:.0} s of the run")
+    let never = if skipped > 0 { format!(", {skipped} never sent") } else { String::new() };
+    format!("{ended} of {planned} requests ended ({percent} %){never}, {in_flight} in flight, {at_s:.0} s of the run")
 }
 
-/// Wall time that the schedule still takes: `, about 90.0 s left`; nothing in virtual time.
+/// Wall time that the schedule still takes: `, about 90.0 s left`; past it, whether anything is still to be sent. Nothing
+/// in virtual time.
 fn left(progress: &Progress, schedule: Option<Schedule>) -> String {
-    let Some(Schedule { planned_s, speed }) = schedule else { return String::new() };
+    let Some(Schedule { planned_s, speed, .. }) = schedule else { return String::new() };
     let left_s = (planned_s - progress.now.as_secs_f64()) / speed;
-    if left_s > 0.0 { format!(", about {} left", seconds(left_s * 1e3)) } else { ", last answers".into() }
+    let to_send = progress.planned.saturating_sub(progress.ended + progress.in_flight);
+    match (left_s > 0.0, to_send) {
+        (true, _) => format!(", about {} left", seconds(left_s * 1e3)),
+        (false, 0) => ", last answers".into(),
+        (false, to_send) => format!(", behind its schedule: {to_send} still to send"),
+    }
 }
 
 #[cfg(test)]
@@ -106,9 +146,17 @@ mod tests {
     #[test]
     fn the_time_left_is_that_of_the_wall() {
         let at = |s: u64| Progress { now: Time::ZERO + Dur::from_millis(s * 1000), planned: 9, ended: 1, in_flight: 2 };
-        let schedule = Some(Schedule { planned_s: 100.0, speed: 10.0 });
+        let schedule = Some(Schedule { planned_s: 100.0, speed: 10.0, drain_s: 2.0 });
         assert_eq!(left(&at(40), schedule), ", about 6.00 s left");
-        assert_eq!(left(&at(101), schedule), ", last answers");
+        assert_eq!(left(&at(101), schedule), ", behind its schedule: 6 still to send");
+        assert_eq!(left(&Progress { ended: 7, ..at(101) }, schedule), ", last answers");
         assert_eq!(left(&at(40), None), "");
+    }
+    #[test]
+    fn what_was_never_sent_has_not_ended() {
+        let now = Time::ZERO + Dur::from_millis(3000);
+        let progress = Progress { now, planned: 100, ended: 90, in_flight: 4 };
+        assert_eq!(line(&progress, 80), "10 of 100 requests ended (10 %), 80 never sent, 4 in flight, 3 s of the run");
+        assert_eq!(line(&progress, 0), "90 of 100 requests ended (90 %), 4 in flight, 3 s of the run");
     }
 }

@@ -12,7 +12,7 @@ use crate::cli::progress::Display;
 use crate::cli::signals::Signals;
 use crate::cli::stages::{Stage, Stopwatch};
 use crate::protocol::TokenRun;
-use crate::record::{LedgerEvent, RequestRecord};
+use crate::record::{LedgerEvent, Outcome, RequestRecord};
 use crate::replay::{Observer, Progress};
 use crate::results::{Accumulator, FrameWriter};
 
@@ -89,6 +89,9 @@ impl Observer for Recorder<'_> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
+        if let Some(display) = self.display.as_mut().filter(|_| record.outcome == Outcome::Skipped) {
+            display.skip();
+        }
         self.watch.lap(Stage::Simulate);
         self.files.requests.push(record)?;
         self.watch.lap(Stage::Lines);
@@ -119,10 +122,14 @@ impl Observer for Recorder<'_> {
             self.failed = Some(error);
             return ControlFlow::Break(());
         }
+        let is_signalled = self.signals.caught().is_some();
         if let Some(display) = &mut self.display {
+            if is_signalled {
+                display.stop(progress);
+            }
             display.show(progress, now);
         }
-        if self.signals.caught().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if is_signalled { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

@@ -75,8 +75,9 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     RunFolder::check(&wanted(args, ""))?;
     let mut inputs = args.inputs.resolve()?;
     watch.lap(Stage::Read);
-    let jittered =
-        args.replicas > 1 && !args.inputs.scenario.sets(replicas::JITTER_KEY) && replicas::jitter(&mut inputs.scenario);
+    let jittered = args.replicas > 1
+        && !args.inputs.scenario.named.sets(replicas::JITTER_KEY)
+        && replicas::jitter(&mut inputs.scenario);
     let setup = inputs.setup()?;
     let preflight = crate::scenario::preflight(&inputs.scenario, &inputs.trace);
     if preflight.refuses() && !args.allow_conflict {
@@ -119,7 +120,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     print(&finished, &folder, args, terminal)?;
     watch.lap(Stage::Print);
     if args.timings {
-        terminal.messages.block(&watch.table().render(Format::Table, terminal.style));
+        terminal.messages.block(&watch.table(is_live).render(Format::Table, terminal.style));
     }
     Ok(finished.exit)
 }

@@ -40,7 +40,7 @@ pub struct RouterArgs {
     #[arg(long, value_name = "URL", num_args = 1.., requires = "prefill", help_heading = "Workers")]
     decode: Vec<String>,
     /// Base URLs of colocated workers, W0, W1, …, instead of P and D.
-    #[arg(long, value_name = "URL", num_args = 1.., required_unless_present = "prefill", help_heading = "Workers")]
+    #[arg(long, value_name = "URL", num_args = 1.., help_heading = "Workers")]
     worker: Vec<String>,
     /// Policy that chooses P.
     #[arg(long, value_name = "POLICY", default_value = "round_robin", help_heading = "Routing", value_parser = PossibleValuesParser::new(RouterPolicy::CHOICES.map(RouterPolicy::as_str)))]
@@ -125,6 +125,10 @@ pub fn run(args: &RouterArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 
 impl RouterArgs {
     fn workers(&self) -> Result<Addresses, Failure> {
+        if [&self.prefill, &self.decode, &self.worker].iter().all(|words| words.is_empty()) {
+            let remedy = "give --prefill URL PORT and --decode URL, or --worker URL for colocated workers";
+            return Err(Failure::input("a router needs workers, and none is named").hint(remedy));
+        }
         let (mut prefill, mut wrong) = (Vec::<Endpoint>::new(), Vec::new());
         for word in &self.prefill {
             match (word.parse::<u16>(), prefill.last_mut()) {

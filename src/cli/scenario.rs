@@ -50,7 +50,7 @@ fn list() -> Result<(), Failure> {
 
 fn show(args: &ShowArgs) -> Result<(), Failure> {
     let mut asked = args.scenario.clone();
-    asked.scenario = args.named.clone().or(asked.scenario);
+    asked.named.scenario = args.named.clone().or(asked.named.scenario);
     let scenario = asked.resolve()?;
     stdout::print(&scenario.to_toml().map_err(Failure::broke)?)
 }

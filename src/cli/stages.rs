@@ -15,7 +15,7 @@ pub enum Stage {
     Read,
     /// Preflight, claim of the folder, manifest.
     Prepare,
-    /// The simulation alone: replayer and cluster.
+    /// The simulation alone, replayer and cluster; of a live run, the wait for the target.
     Simulate,
     /// `requests.jsonl` and `events.jsonl`.
     Lines,
@@ -41,8 +41,9 @@ impl Stage {
         Stage::Print,
     ];
 
-    fn label(self) -> &'static str {
+    fn label(self, is_live: bool) -> &'static str {
         match self {
+            Stage::Simulate if is_live => "real time, with the target",
             Stage::Read => "read scenario and trace",
             Stage::Prepare => "preflight, manifest",
             Stage::Simulate => "simulate",
@@ -76,9 +77,9 @@ impl Stopwatch {
     }
 
     /// The stages in order, milliseconds of wall time, and their sum.
-    pub fn table(&self) -> Table {
+    pub fn table(&self, is_live: bool) -> Table {
         let row = |label: &str, spent: Duration| vec![label.to_owned(), format!("{:.1}", spent.as_secs_f64() * 1e3)];
-        let stages = Stage::ALL.iter().map(|stage| row(stage.label(), self.spent[*stage as usize]));
+        let stages = Stage::ALL.iter().map(|stage| row(stage.label(is_live), self.spent[*stage as usize]));
         let all = std::iter::once(row("all", self.spent.iter().sum()));
         Table::plain(&["stage", "wall ms"], stages.chain(all).collect())
     }

@@ -5,6 +5,7 @@
 //! `clock`, `server` (shells around `node` machines), `cluster` (all nodes of a scenario on loopback), `client`,
 //! `driver`.
 
+mod accounts;
 pub mod api;
 mod blame;
 pub mod client;
@@ -19,6 +20,7 @@ mod secrets;
 pub mod server;
 mod target;
 
+pub use accounts::Accounts;
 pub use embedded::{Embedded, Notices};
 pub use heard::Heard;
 pub use resolve::{ResolveError, Resolved, descriptors, resolve};

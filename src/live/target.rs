@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::base::{Role, WorkerId};
 use crate::cluster::RouterConfig;
+use crate::live::Accounts;
 use crate::live::probe::RouteMap;
 use crate::scenario::{HeaderConfig, Legs, OpenAiApi, RouterKind, ServedByConfig, TargetValue};
 
@@ -146,6 +147,9 @@ pub struct Target {
     pub emulated: bool,
     /// Model name in requests; empty: none is sent.
     pub model: String,
+    /// What session ids end with on the wire, so that they are no other run's: servers outlive runs, and a run that was
+    /// killed leaves its sessions open there. Empty for a cluster that is the run's own.
+    pub session_mark: String,
     /// Routing headers.
     pub header: HeaderConfig,
     /// Values of the target header that probes found to reach each D; `None`: D `d` is index `d`.
@@ -164,6 +168,8 @@ pub struct Target {
     pub body_cache: usize,
     /// Token ids prompts are made of: the first, and how many.
     pub token_ids: (u32, u32),
+    /// What emulated workers had counted before the run; empty where they are the run's own.
+    pub baseline: Accounts,
     /// Proxy for hosts that are not on loopback.
     pub proxy: Option<String>,
     /// Secrets.

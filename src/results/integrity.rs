@@ -182,7 +182,11 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
             if harness.retries > 0 { format!("; {} sent", plural(harness.retries, "repeat")) } else { String::new() };
         format!("{} with status 429 or 503: the target refused for load{repeats}", plural(harness.throttled, "answer"))
     });
-    [busy, late, throttled, silent].into_iter().flatten().collect()
+    let older = (!harness.older_peaks.is_empty()).then(|| {
+        let workers = harness.older_peaks.join(" ");
+        format!("peaks of {workers} may be older than the run: a worker's peaks count from the start of its process")
+    });
+    [busy, late, throttled, silent, older].into_iter().flatten().collect()
 }
 
 fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {

@@ -97,11 +97,23 @@ fn finish(layer: &Layer) -> Result<Scenario, ScenarioError> {
     let mut scenario = Scenario::deserialize(Value::Table(layer.table.clone()))
         .map_err(|error| ScenarioError::one(layer.origin(""), Cause::Syntax(error.message().into())))?;
     let blame = |problem: super::Problem| Located { at: layer.origin(&problem.key), cause: Cause::Impossible(problem) };
-    let mut problems = count_lists(&mut scenario, |key| layer.has(key));
+    let mut problems = count_lists(&mut scenario, |count, list| is_beside(layer, count, list));
     problems.extend(validate(&scenario));
     ScenarioError::check(problems.into_iter().map(blame).collect())?;
     resolve_router(&mut scenario);
     Ok(scenario)
+}
+
+/// Whether a count was written where its list is, or on the command line: then it was meant, and must agree. One of a
+/// scenario file that a list is laid over later says nothing of the target.
+fn is_beside(layer: &Layer, count: &str, list: &str) -> bool {
+    let of_file = |origin: Origin| match origin {
+        Origin::File { file, .. } => Some(file),
+        Origin::BuiltIn | Origin::Flag(_) => None,
+    };
+    let at = layer.origin(count);
+    let together = layer.has(list) && of_file(at.clone()) == of_file(layer.origin(list));
+    layer.has(count) && (matches!(at, Origin::Flag(_)) || together)
 }
 
 /// Where a scenario's text comes from.

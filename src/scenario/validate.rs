@@ -38,6 +38,8 @@ fn topology(scenario: &Scenario, problems: &mut Vec<Problem>) {
     let cluster = &scenario.cluster;
     let legs = [("cluster.prefill", cluster.prefill, "P"), ("cluster.decode", cluster.decode, "D")];
     match scenario.replay.mechanism {
+        // Counted from lists: what these lack is said of them.
+        _ if !scenario.live.is_embedded() => {}
         Mechanism::Dp if cluster.colocated == 0 => problems.push(problem(
             "cluster.colocated",
             "is 0, but mechanism `dp` runs on colocated workers",

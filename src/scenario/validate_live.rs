@@ -17,9 +17,9 @@ use crate::replay::Mechanism;
 pub const SESSIONS_REACH_P: &str = "which copies session_params to the prefill leg too: P holds no such session and aborts it, \
                                     so every seed and reseed fails";
 
-/// Takes the counts of `[cluster]` from the lists of a target that is not embedded. `explicit` says whether a key of
-/// `[cluster]` was written; one that disagrees is a problem.
-pub(super) fn count_lists(scenario: &mut Scenario, explicit: impl Fn(&str) -> bool) -> Vec<Problem> {
+/// Takes the counts of `[cluster]` from the lists of a target that is not embedded. `beside` says whether a key of
+/// `[cluster]` was written where the list of that key is, or over it; one that disagrees is a problem then.
+pub(super) fn count_lists(scenario: &mut Scenario, beside: impl Fn(&str, &str) -> bool) -> Vec<Problem> {
     let Scenario { live, cluster, .. } = scenario;
     if live.is_embedded() {
         return Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn count_lists(scenario: &mut Scenario, explicit: impl Fn(&str) -> bo
     for (role, listed, count) in lists {
         let key = format!("cluster.{role}");
         let listed = u16::try_from(listed).unwrap_or(u16::MAX);
-        if explicit(&key) && *count != listed {
+        if *count != listed && beside(&key, &format!("live.{role}")) {
             let cause = format!("is {count}, but live.{role} lists {listed}");
             problems.push(problem(&key, cause, "leave it out: the lists of [live] are counted"));
         }
@@ -112,15 +112,15 @@ fn embedded(live: &LiveConfig, problems: &mut Vec<Problem>) {
 fn sglang(scenario: &Scenario, problems: &mut Vec<Problem>) {
     let (live, mechanism) = (&scenario.live, scenario.replay.mechanism);
     let (needed, role) = match mechanism {
-        Mechanism::Dp => (vec![("live.colocated", live.colocated.len())], "colocated workers"),
+        Mechanism::Dp => (vec![("live.colocated", live.colocated.len(), "--worker")], "colocated workers"),
         Mechanism::Pd | Mechanism::Kvc => (
-            vec![("live.prefill", live.prefill.len()), ("live.decode", live.decode.len())],
+            vec![("live.prefill", live.prefill.len(), "--prefill"), ("live.decode", live.decode.len(), "--decode")],
             "prefill and decode workers, also those behind a router",
         ),
     };
-    for (key, _) in needed.into_iter().filter(|(_, listed)| *listed == 0) {
+    for (key, _, flag) in needed.into_iter().filter(|(_, listed, _)| *listed == 0) {
         let cause = format!("is empty, but mechanism `{}` on target \"sglang\" needs it", mechanism.as_str());
-        problems.push(problem(key, cause, format!("list the base URLs of the {role}")));
+        problems.push(problem(key, cause, format!("list the base URLs of the {role} ({flag} URL)")));
     }
     if mechanism == Mechanism::Dp {
         return;
@@ -129,7 +129,7 @@ fn sglang(scenario: &Scenario, problems: &mut Vec<Problem>) {
         Legs::Router if live.router.is_empty() => problems.push(problem(
             "live.router",
             "is empty, but legs = \"router\" sends every plain request to a PD router",
-            "write its base URL, or set live.legs = \"direct\": the client then joins the legs itself",
+            "write its base URL (--router URL), or set live.legs = \"direct\": the client then joins the legs itself",
         )),
         Legs::Direct if !live.router.is_empty() => problems.push(problem(
             "live.router",
@@ -152,7 +152,7 @@ fn openai(scenario: &Scenario, problems: &mut Vec<Problem>) {
             "is `{}`, but target \"openai\" has no prefill and decode workers of its own",
             scenario.replay.mechanism.as_str()
         );
-        problems.push(problem("replay.mechanism", cause, "choose mechanism `dp`"));
+        problems.push(problem("replay.mechanism", cause, "choose mechanism `dp` (--mechanism dp)"));
     }
     if live.colocated.is_empty() {
         let cause = "is empty, but target \"openai\" needs it";
@@ -253,7 +253,7 @@ fn tokens(live: &LiveConfig, problems: &mut Vec<Problem>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::load_text;
+    use super::super::{Overlay, load, load_text};
 
     const SGLANG: &str = "live = { target = 'sglang', router = 'http://r:1', prefill = ['http://p:1 8998'], decode = \
                           ['http://d:1', 'http://d:2'] }\n";
@@ -268,8 +268,34 @@ mod tests {
         assert_eq!((scenario.cluster.prefill, scenario.cluster.decode, scenario.cluster.colocated), (1, 2, 0));
         let again = load_text("y.toml", &scenario.to_toml().unwrap()).unwrap();
         assert_eq!(again, scenario, "a resolved scenario loads to itself");
+        let flags = |given: &[(&str, &str)]| {
+            let given = given.iter().map(|(flag, key)| Overlay::shorthand(flag, key, "['http://w:1', 'http://w:2']"));
+            [given.collect(), vec![Overlay::set("live.target=sglang").unwrap()]].concat()
+        };
+        let listed = load(Some("dp8"), &flags(&[("--worker", "live.colocated")])).unwrap();
+        assert_eq!(listed.cluster.colocated, 2, "a list wins over the count of a scenario file");
+        let mut both = flags(&[("--worker", "live.colocated")]);
+        both.push(Overlay::set("cluster.colocated=3").unwrap());
+        let text = load(Some("dp8"), &both).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "--set cluster.colocated=3: `cluster.colocated` is 3, but live.colocated lists 2; leave it out: the lists of \
+             [live] are counted"
+        );
         let text = refusal(&format!("{SGLANG}cluster.decode = 3\n"));
         assert!(text.starts_with("x.toml:2:9: `cluster.decode` is 3, but live.decode lists 2; leave it out"), "{text}");
+    }
+
+    #[test]
+    fn what_lists_lack_is_said_of_the_lists_alone() {
+        let text = refusal("live = { target = 'sglang', router = 'http://r:1' }");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].contains("`live.prefill` is empty") && lines[0].contains("(--prefill URL)"), "{text}");
+        assert!(lines[1].contains("`live.decode` is empty") && lines[1].contains("(--decode URL)"), "{text}");
+        let text = refusal("live = { target = 'openai', colocated = ['http://w:1'] }");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("`replay.mechanism` is `kvc`") && text.ends_with("(--mechanism dp)"), "{text}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::live::support::process::{Server, get, post, wait_for};
+use crate::live::support::run::row;
 use crate::run::{Ran, Scratch};
 
 /// A cluster that is up, and the first line it said.
@@ -98,6 +99,52 @@ fn the_table_names_every_node_and_how_to_use_it() {
     let names: Vec<&str> = ran.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, ["router", "W0", "W1"]);
     assert!(ran.stderr.contains("curl -N http://127.0.0.1:") && ran.stderr.contains("--target live"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_printed_command_lines_work_as_they_are() {
+    let fault = "fault=[{kind=\"kill\", worker=\"D1\", at_s=1e6}]";
+    let cases: [&[&str]; 2] = [
+        &["v3-1p7d", "--set", "cluster.decode=2", "--policy", "kv-aware", "--set", fault],
+        &["-s", "dp8", "--set", "cluster.colocated=2", "--set", "name='two words'"],
+    ];
+    for args in cases {
+        let scratch = Scratch::new();
+        scratch.write("trace.jsonl", &row("a", 0, 0.0, 128, 4));
+        let mut up = Up::start(&scratch, &[args, &["--emulation-speed", "5"]].concat());
+        let mut said = BufReader::new(up.child.stderr.take().unwrap());
+        let mut line_of = |begin: &str| {
+            let mut line = String::new();
+            while !line.starts_with(begin) {
+                line.clear();
+                assert!(said.read_line(&mut line).unwrap() > 0, "no line begins with `{begin}`");
+            }
+            line[begin.len()..].trim().to_owned()
+        };
+        let doctor = line_of("check it:");
+        let lag = "--set integrity.max_schedule_lag_p99_ms=1e6";
+        let replay = format!("{} trace.jsonl --name again {lag}", line_of("replay on:"));
+        for command in [doctor, replay] {
+            let command = command.replacen("pdreplay", env!("CARGO_BIN_EXE_pdreplay"), 1);
+            let mut shell = Command::new("sh");
+            let shell = shell.args(["-c", &command]).current_dir(scratch.path()).stdin(Stdio::null());
+            let ran = Ran::of(shell.output().unwrap());
+            assert_eq!(ran.code, Some(0), "{command}: {ran:#?}");
+        }
+        assert_eq!(scratch.json("outputs/again/run.json")["target"]["kind"], "sglang");
+        up.end("INT");
+    }
+}
+
+#[test]
+fn flags_without_effect_are_not_taken() {
+    let scratch = Scratch::new();
+    for flag in ["--router=http://x", "--concurrency=3", "--schedule=open", "--api-key-env=A", "--time-scale=2"] {
+        scratch.run(&["cluster", "up", flag]).refused(&["unexpected argument"]);
+    }
+    for flag in ["--concurrency=3", "--on-turn-failure=continue", "--schedule=open", "--seed=1"] {
+        scratch.run(&["doctor", flag]).refused(&["unexpected argument"]);
+    }
 }
 
 #[test]

@@ -82,4 +82,7 @@ pub struct StatsReply {
     pub worker: WorkerRecord,
     /// Transfers it sent (prefill workers).
     pub transfers: Vec<TransferRecord>,
+    /// Age of the process by its own clock, which its means are over, nanoseconds.
+    #[serde(default)]
+    pub up_ns: u64,
 }

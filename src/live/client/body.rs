@@ -32,6 +32,7 @@ pub(super) struct Bodies {
     emulated: bool,
     /// `"model":"…",`, or nothing.
     model: String,
+    session_mark: String,
 }
 
 /// A body without its end: fields of one leg may follow.
@@ -57,12 +58,19 @@ impl Bodies {
         let model =
             if target.model.is_empty() { String::new() } else { format!("\"model\":{},", quoted(&target.model)) };
         let tokens = Tokens::new(trace, target.token_ids, target.body_cache);
-        Bodies { trace: Arc::clone(trace), tokens, dialect: target.dialect, emulated: target.emulated, model }
+        Bodies {
+            trace: Arc::clone(trace),
+            tokens,
+            dialect: target.dialect,
+            emulated: target.emulated,
+            model,
+            session_mark: target.session_mark.clone(),
+        }
     }
 
     /// Bytes of a request's body at most, some left over for what is not tokens.
     pub fn size(&self, generate: &Generate) -> usize {
-        let id = self.trace.sessions[generate.session.ix()].id.len();
+        let id = self.trace.sessions[generate.session.ix()].id.len() + self.session_mark.len();
         let answer = if self.emulated { generate.output_tokens } else { 0 };
         // The longest word has seven letters.
         let words =
@@ -100,7 +108,8 @@ impl Bodies {
         }
         json.push(b'}');
         let session = if generate.session_params {
-            format!(",\"session_params\":{{\"id\":{}}}", quoted(&self.trace.sessions[generate.session.ix()].id))
+            let id = wire_id(&self.trace.sessions[generate.session.ix()].id, &self.session_mark);
+            format!(",\"session_params\":{{\"id\":{}}}", quoted(&id))
         } else {
             String::new()
         };
@@ -165,6 +174,11 @@ fn end(mut json: Vec<u8>, meet: Option<&Rendezvous>) -> Vec<u8> {
     }
     json.push(b'}');
     json
+}
+
+/// A session's id on the wire and as routing key.
+pub(super) fn wire_id(id: &str, session_mark: &str) -> String {
+    format!("{id}{session_mark}")
 }
 
 fn quoted(text: &str) -> String {

@@ -9,8 +9,7 @@ use serde_json::Value;
 use crate::base::{SessionIx, WorkerId};
 use crate::live::Dialect;
 use crate::live::api::{
-    ADMIT_PATH, AdmitBody, AdmitReply, CloseBody, INCARNATION_HEADER, LoadEntry, LoadsReply, OpenBody, STATS_PATH,
-    StatsReply,
+    ADMIT_PATH, AdmitBody, AdmitReply, CloseBody, INCARNATION_HEADER, LoadEntry, LoadsReply, OpenBody,
 };
 use crate::live::client::http::Reply;
 use crate::live::client::line::Line;
@@ -58,12 +57,6 @@ impl Looker {
         }
         // It answers, if only that it knows no such path.
         WorkerState::Up { incarnation: self.line.incarnation(worker, None) }
-    }
-
-    /// Counters of an emulated worker; `None` when it does not tell.
-    pub async fn stats(&self, worker: WorkerId) -> Option<StatsReply> {
-        let reply = call(&self.line, worker, STATS_PATH, None).await.ok().filter(Reply::is_ok)?;
-        serde_json::from_slice(&reply.body).ok()
     }
 
     /// HTTP to the same target, for probes.

@@ -39,8 +39,9 @@ use crate::live::clock::Clock;
 use crate::live::probe::RouteMap;
 use crate::live::{Heard, Target};
 use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate, Outgoing};
-use crate::trace::Trace;
+use crate::trace::{SessionTrace, Trace};
 
+use body::wire_id;
 use flight::Flight;
 use line::{Line, locked};
 use outbox::Outbox;
@@ -74,13 +75,14 @@ impl Client {
         clock: Clock,
         heard: mpsc::Sender<Heard>,
     ) -> Result<Client, ClientError> {
-        let names = (0..).zip(&trace.sessions).map(|(index, session)| (session.id.clone(), SessionIx(index)));
+        let id = |session: &SessionTrace| wire_id(&session.id, &target.session_mark);
+        let names = (0..).zip(&trace.sessions).map(|(index, session)| (id(session), SessionIx(index))).collect();
         let outbox = Outbox::new(trace, &target);
         // Rooms must differ between clients of one cluster, and need not be the same again.
         let seed = RandomState::new().hash_one("rooms");
         Ok(Client {
             trace: Arc::clone(trace),
-            line: Arc::new(Line::new(target, clock, heard, outbox, names.collect(), seed)?),
+            line: Arc::new(Line::new(target, clock, heard, outbox, names, seed)?),
             flights: Arc::default(),
             closes: BTreeMap::new(),
         })
@@ -195,7 +197,7 @@ impl Client {
     }
 
     fn session_id(&self, session: SessionIx) -> String {
-        self.trace.sessions[session.ix()].id.clone()
+        wire_id(&self.trace.sessions[session.ix()].id, &self.line.target.session_mark)
     }
 
     /// Calls about one session on one worker keep their order: what follows a close waits for it.

@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use tokio::time::timeout;
-
-use crate::base::WorkerId;
-use crate::live::Target;
+use crate::live::accounts::Done;
 use crate::live::client::Client;
 use crate::live::driver::DriveOptions;
 use crate::live::driver::harness::Sampler;
 use crate::live::driver::turn::Turning;
-use crate::record::{HarnessFacts, RunFacts, TransferRecord, WorkerRecord};
+use crate::live::{Accounts, Target};
+use crate::record::{HarnessFacts, RunFacts};
 use crate::replay::{RunEnd, RunStatus};
 
 /// Longest wait for the answers of calls and closes that were under way at the end.
@@ -41,7 +38,7 @@ pub(super) async fn settle(
     harness.bytes_sent = counters.bytes_sent;
     harness.retries = counters.retries;
     harness.throttled = counters.throttled;
-    let (workers, transfers) = accounts(&turning.wire, target, &mut harness).await;
+    let Done { workers, transfers, .. } = accounts(&turning.wire, target, &mut harness).await;
     let facts = RunFacts {
         workers,
         transfers,
@@ -56,26 +53,14 @@ pub(super) async fn settle(
 }
 
 /// What the workers count themselves. Only emulated ones tell; one that is gone takes its counters with it.
-async fn accounts(
-    client: &Client,
-    target: &Target,
-    harness: &mut HarnessFacts,
-) -> (Vec<WorkerRecord>, Vec<TransferRecord>) {
-    let looker = client.looker();
-    let names: Vec<WorkerId> = target.addresses.workers().map(|(worker, _)| worker).collect();
-    let ask = async |worker| {
-        let stats = if target.emulated { timeout(CLOSE, looker.stats(worker)).await.ok().flatten() } else { None };
-        (worker, stats)
+async fn accounts(client: &Client, target: &Target, harness: &mut HarnessFacts) -> Done {
+    let after = match target.emulated {
+        true => Accounts::read(&target.addresses, client.looker().http(), CLOSE).await,
+        false => Accounts::default(),
     };
-    let (mut workers, mut transfers) = (Vec::new(), Vec::new());
-    for (worker, stats) in join_all(names.into_iter().map(ask)).await {
-        match stats {
-            Some(stats) => {
-                workers.push(WorkerRecord { worker: worker.to_string(), ..stats.worker });
-                transfers.extend(stats.transfers);
-            }
-            None => harness.without_account.push(worker.to_string()),
-        }
-    }
-    (workers, transfers)
+    let silent = target.addresses.workers().filter(|(worker, _)| !after.has(*worker));
+    harness.without_account = silent.map(|(worker, _)| worker.to_string()).collect();
+    let mut done = after.since(&target.baseline);
+    harness.older_peaks = std::mem::take(&mut done.older_peaks);
+    done
 }

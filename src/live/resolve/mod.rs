@@ -2,6 +2,7 @@
 //!
 //! Owns no choice about requests. Invariant: what cannot work with the servers found is refused before anything is sent.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -11,7 +12,7 @@ use crate::base::WorkerId;
 use crate::live::client::{ClientError, Http};
 use crate::live::driver::{Connections, Descriptors, Shortage};
 use crate::live::probe::{self, Engine, Facts, Health, RouteFault, RouteMap};
-use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
+use crate::live::{Accounts, Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
 use crate::scenario::{Address, Legs, Needs, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, resolve_router};
 
@@ -122,6 +123,9 @@ pub fn resolve(
             seen.routes = Some(probe::routes(&target, &http).await);
             target.route_map = routes(&target, &seen)?;
         }
+        if target.emulated {
+            target.baseline = Accounts::read(&target.addresses, &http, target.limits.control).await;
+        }
         let warnings = probe::cautions(&needs, &target, &seen);
         Ok::<_, ResolveError>((seen, warnings))
     })?;
@@ -176,6 +180,7 @@ pub(in crate::live) fn describe(
         router_kind: live.router_kind,
         emulated: false,
         model: live.model.clone(),
+        session_mark: if embedded.is_some() { String::new() } else { mark() },
         header: live.header.clone(),
         route_map: None,
         served_by: live.served_by.clone(),
@@ -195,9 +200,15 @@ pub(in crate::live) fn describe(
         pool: most.map_or(sessions, |most| most as usize).max(1),
         body_cache: (live.body_cache_mib as usize) << 20,
         token_ids: (live.token_id_min, live.token_id_count),
+        baseline: Accounts::default(),
         proxy: Some(live.proxy.clone()).filter(|proxy| !proxy.is_empty()),
         secrets,
     }
+}
+
+/// Differs from run to run.
+fn mark() -> String {
+    format!("~{:06x}", RandomState::new().hash_one("run") & 0xff_ffff)
 }
 
 fn addresses(scenario: &Scenario) -> Addresses {

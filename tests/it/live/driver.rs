@@ -83,6 +83,7 @@ fn a_signal_drains_and_keeps_the_results() {
         assert!(began.elapsed() < Duration::from_secs(25), "took {:?}", began.elapsed());
         let summary = played.summary();
         assert_eq!(summary["integrity"]["state"], "interrupted");
+        assert!(played.ran.stderr.contains("warning: interrupted: nothing more is sent"), "{}", played.ran.stderr);
         assert_eq!(sum_of_outcomes(&summary), 1200);
         assert!(played.count("skipped") > 0 && played.count("ok") >= 3);
     }

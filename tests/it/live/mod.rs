@@ -2,6 +2,7 @@
 
 pub mod support;
 
+mod again;
 mod doctor;
 mod driver;
 mod faults;

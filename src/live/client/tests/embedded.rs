@@ -1,11 +1,13 @@
 //! The client and the emulated cluster over real sockets: they speak the same language.
 
+use std::time::Duration;
+
 use super::support::{Rig, block_on, failure, generate_of, target, two_turns};
 use crate::base::{SessionIx, WorkerId};
 use crate::cluster::{ClusterConfig, FaultConfig, RouterConfig, RouterPolicy};
 use crate::engine::EngineConfig;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster};
-use crate::live::{Dialect, Target};
+use crate::live::{Accounts, Dialect, Target};
 use crate::protocol::{
     Action, AdmitAsk, AdmitKind, AdmitReason, CallId, ErrorClass, Event, Finish, Generate, Route, RoutingHeader,
     WorkerState,
@@ -68,7 +70,8 @@ fn a_session_is_seeded_through_p_and_appended_to_on_its_d() {
             assert!(loads.iter().all(|load| load.capacity_tokens > 0 && load.num_waiting == 0), "{loads:?}");
             let looker = rig.client.looker();
             assert_eq!(looker.look(d1).await, WorkerState::Up { incarnation: 0 });
-            assert_eq!(looker.stats(d1).await.map(|stats| stats.worker.worker), Some("D1".to_owned()));
+            let accounts = Accounts::read(cluster.addresses(), looker.http(), Duration::from_secs(2)).await;
+            assert!([worker("P0"), worker("D0"), d1].into_iter().all(|told| accounts.has(told)), "{accounts:?}");
         });
         cluster.stop().unwrap();
     }

@@ -365,6 +365,43 @@ fn control_calls_are_answered_and_keep_their_order() {
 }
 
 #[test]
+fn a_run_marks_its_sessions_wherever_they_are_named() {
+    block_on(async {
+        let trace = two_turns();
+        let admission = r#"{"can_admit":true,"reason":"fits","evicted":["s\"1","s\"1~c0ffee"]}"#;
+        let d = Fake::start(move |request| match request.line.as_str() {
+            "POST /open_session" => Script::json(200, r#""s\"1~c0ffee""#),
+            "POST /close_session" => Script::json(200, ""),
+            "POST /generate" => Script::tokens(10),
+            _ => Script::json(200, admission),
+        })
+        .await;
+        let marked = |target: Target| Target { session_mark: "~c0ffee".into(), ..target };
+        let mut rig = Rig::new(&trace, marked(cluster(None, &[], &[&d])));
+        let (session, at) = (SessionIx(0), worker("D0"));
+        rig.client.perform(Action::OpenSession { call: CallId(1), worker: at, session });
+        assert_eq!(rig.event().await, Event::Opened { call: CallId(1), worker: at, result: Ok(0) });
+        let ask = AdmitAsk { session, kind: AdmitKind::Append, append_tokens: 5, output_tokens: 6 };
+        rig.client.perform(Action::Admit { call: CallId(2), worker: at, ask });
+        let Event::Admission { result: Ok(answer), .. } = rig.event().await else { panic!() };
+        assert_eq!(answer.evicted, [session], "another run's session of that name is none of ours");
+        rig.finish(Generate { route: Route::Worker(at), session_params: true, ..generate_of(&trace, 0) }).await;
+        rig.client.perform(Action::CloseSession { worker: at, session });
+        rig.client.close(Duration::from_secs(5)).await;
+        let bodies: Vec<_> = d.requests().iter().map(|request| request.json()).collect();
+        let named = ["/session_id", "/session_id", "/session_params/id", "/session_id"];
+        for (body, pointer) in bodies.iter().zip(named) {
+            assert_eq!(body.pointer(pointer).and_then(|id| id.as_str()), Some("s\"1~c0ffee"), "{body}");
+        }
+        assert_eq!((bodies.len(), bodies[2]["rid"].as_str()), (4, Some("s\"1/0")), "a rid is the trace's");
+        let router = Fake::start(|_| Script::tokens(10)).await;
+        let mut rig = Rig::new(&trace, marked(cluster(Some(&router), &[], &[])));
+        rig.finish(routed(&trace, 0, RoutingHeader::RoutingKey(session))).await;
+        assert_eq!(router.requests()[0].header("x-smg-routing-key"), Some("s\"1~c0ffee"));
+    });
+}
+
+#[test]
 fn control_calls_that_fail_say_why_within_their_limit() {
     block_on(async {
         let trace = two_turns();

@@ -10,7 +10,7 @@ use crate::base::RequestIx;
 use crate::cluster::{RouterConfig, RouterPolicy};
 use crate::live::client::Client;
 use crate::live::clock::Clock;
-use crate::live::{Addresses, Dialect, Endpoint, Heard, Limits, Retries, Secrets, Target};
+use crate::live::{Accounts, Addresses, Dialect, Endpoint, Heard, Limits, Retries, Secrets, Target};
 use crate::protocol::{Action, Answer, ErrorClass, Event, Finish, Generate, Route};
 use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig};
 use crate::trace::{ReadOptions, Trace, read_bytes};
@@ -57,6 +57,8 @@ pub fn target(colocated: &[&str]) -> Target {
         router_kind: RouterKind::Auto,
         emulated: true,
         model: String::new(),
+        session_mark: String::new(),
+        baseline: Accounts::default(),
         header: HeaderConfig::default(),
         route_map: None,
         served_by: ServedByConfig::default(),

@@ -8,7 +8,7 @@ use crate::cluster::RouterConfig;
 use crate::live::probe::Probed;
 use crate::live::probe::question::{Answers, Question};
 use crate::live::probe::reply::Reply;
-use crate::live::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets};
+use crate::live::{Accounts, Addresses, Dialect, Endpoint, Limits, Retries, Secrets};
 use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig, TargetValue};
 
 const WORKER: &str =
@@ -30,6 +30,8 @@ fn target() -> Target {
         router_kind: RouterKind::Auto,
         emulated: false,
         model: String::new(),
+        session_mark: String::new(),
+        baseline: Accounts::default(),
         header: HeaderConfig::default(),
         route_map: None,
         served_by: ServedByConfig::default(),

@@ -213,5 +213,5 @@ pub(super) async fn metrics(State(front): Shared) -> Result<Response, Refused> {
 /// `GET /pdreplay/v1/stats`.
 pub(super) async fn stats(State(front): Shared) -> Result<Response, Refused> {
     let look = front.look().await?;
-    Ok(http::json(&StatsReply { worker: look.record, transfers: look.transfers }))
+    Ok(http::json(&StatsReply { worker: look.record, transfers: look.transfers, up_ns: look.at.ns() }))
 }

@@ -53,6 +53,7 @@ pub(super) enum Message {
 /// The node as it is now.
 #[derive(Debug)]
 pub(super) struct Look {
+    pub at: Time,
     pub load: LoadReport,
     pub record: WorkerRecord,
     pub transfers: Vec<TransferRecord>,
@@ -127,6 +128,7 @@ impl Owner {
             }
             Message::Look(asker) => {
                 let look = Look {
+                    at: now,
                     load: self.node.load(),
                     record: self.node.record(now),
                     transfers: self.node.transfers(),

@@ -1,0 +1,99 @@
+//! Command lines for a cluster that is up, ready to be pasted into a shell: an attempt, `doctor`, `replay`.
+//!
+//! Invariant: what a line asks for is the scenario that the cluster was started with, on the addresses it got.
+
+use crate::base::words::seconds;
+use crate::cli::inputs::{NamedArgs, generate_trace};
+use crate::live::Addresses;
+use crate::replay::Mechanism;
+use crate::scenario::{Scenario, preflight};
+
+/// From so many seconds of the wall on, it is said how long a replay takes.
+const LONG_S: f64 = 60.0;
+
+/// See the module.
+#[derive(Debug)]
+pub struct UseHints<'a> {
+    /// The scenario as it was asked for.
+    pub asked: &'a NamedArgs,
+    /// What came of it.
+    pub scenario: Scenario,
+}
+
+impl UseHints<'_> {
+    /// The lines.
+    pub fn lines(&self, addresses: &Addresses) -> Vec<String> {
+        let Some(router) = &addresses.router else { return Vec::new() };
+        let body = r#"'{"text": "fix the bug", "sampling_params": {"max_new_tokens": 8}, "stream": true}'"#;
+        let target = self.target(addresses);
+        let lines = [
+            Some(format!("try it:    curl -N {router}/generate -H 'content-type: application/json' -d {body}")),
+            Some(format!("check it:  pdreplay doctor{target}")),
+            Some(format!("replay on: pdreplay replay --target live{target}")),
+            self.length(),
+            Some("stop it:   Ctrl-C".to_owned()),
+        ];
+        lines.into_iter().flatten().collect()
+    }
+
+    /// Arguments that name scenario and target.
+    fn target(&self, addresses: &Addresses) -> String {
+        let NamedArgs { scenario, policy, mechanism, set } = self.asked;
+        let mut words: Vec<String> = Vec::new();
+        let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), quoted(value)]);
+        scenario.iter().for_each(|name| add("-s", name));
+        policy.iter().for_each(|name| add("--policy", name));
+        mechanism.iter().for_each(|name| add("--mechanism", name));
+        set.iter().for_each(|assignment| add("--set", assignment));
+        // Faults are the workers' own, whoever replays on them.
+        if !self.scenario.fault.is_empty() {
+            add("--set", "fault=[]");
+        }
+        add("--set", "live.target=sglang");
+        if self.scenario.replay.mechanism == Mechanism::Dp {
+            addresses.colocated.iter().for_each(|at| add("--worker", &at.url));
+        } else {
+            addresses.router.iter().for_each(|url| add("--router", url));
+            for at in &addresses.prefill {
+                let port = at.bootstrap_port.map_or_else(String::new, |port| format!(" {port}"));
+                add("--prefill", &format!("{}{port}", at.url));
+            }
+            addresses.decode.iter().for_each(|at| add("--decode", &at.url));
+        }
+        add("--emulation-speed", &self.scenario.live.emulation_speed.to_string());
+        words.iter().map(|word| format!(" {word}")).collect()
+    }
+
+    /// How long the scenario's own trace takes, where that is long.
+    fn length(&self) -> Option<String> {
+        let trace = generate_trace(&self.scenario).ok()?;
+        let takes_s = preflight(&self.scenario, &trace).planned_s / self.scenario.live.emulation_speed;
+        (takes_s > LONG_S).then(|| {
+            let takes = seconds(takes_s * 1e3);
+            format!("           {takes} with the scenario's own trace; name a trace file, or add --time-scale 10")
+        })
+    }
+}
+
+/// As a word of a shell's command line.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_a_shell() {
+        assert_eq!(quoted("http://127.0.0.1:9000"), "http://127.0.0.1:9000");
+        assert_eq!(quoted("http://127.0.0.1:9001 8998"), "'http://127.0.0.1:9001 8998'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}
