@@ -274,12 +274,7 @@ mod tests {
     #[test]
     fn a_name_means_one_worker_whoever_else_is_alive_and_says_nothing_of_p() {
         let hashing = RouterPolicy::ConsistentHashing;
-        let policies = RouterConfig {
-            prefill_policy: hashing,
-            decode_policy: hashing,
-            stable_indices: false,
-            ..RouterConfig::default()
-        };
+        let policies = RouterConfig { prefill_policy: hashing, decode_policy: hashing, stable_indices: false };
         let config = RouterNodeConfig { policies, prefill: 1, decode: 3, colocated: 0, retry: None, seed: 7 };
         let mut node = RouterNode::new(&config);
         let all: Vec<WorkerId> = node.places().iter().map(|place| place.worker).collect();

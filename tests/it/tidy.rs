@@ -64,6 +64,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("serde_json", &["trace", "record", "results", "scenario", "live", "cli"]),
     ("tokio", &["live"]),
     ("futures_util", &["live"]),
+    ("http_body_util", &["live/client"]),
     ("bytes", &["live"]),
     ("reqwest", &["live/client"]),
     ("rustls", &["live/client"]),

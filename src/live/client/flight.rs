@@ -172,8 +172,8 @@ impl Flight {
         let end = tokio::select! {
             biased;
             outcome = &mut prefilled => match prefill_end(line, p, outcome) {
-                Err(end) if blame_is_open(&end) => timeout(PATIENCE, decode).await.unwrap_or(end),
-                Err(end) => end,
+                Err(end) if blame_is_open(&end) => timeout(PATIENCE, decode).await.unwrap_or(*end),
+                Err(end) => *end,
                 Ok(took) => {
                     prefill_leg = Some(took);
                     decode.await
@@ -183,7 +183,7 @@ impl Flight {
                 Some(_) if blame_is_open(&end) => {
                     let outcome = timeout(PATIENCE, &mut prefilled).await;
                     let prefill = outcome.ok().and_then(|outcome| prefill_end(line, p, outcome).err());
-                    prefill.filter(|prefill| !blame_is_open(prefill)).unwrap_or(end)
+                    prefill.filter(|prefill| !blame_is_open(prefill)).map_or(end, |prefill| *prefill)
                 }
                 _ => end,
             },
@@ -370,12 +370,12 @@ fn prefill_end(
     line: &Line,
     p: WorkerId,
     outcome: Result<(LegEnd, Dur), oneshot::error::RecvError>,
-) -> Result<Dur, LegEnd> {
+) -> Result<Dur, Box<LegEnd>> {
     // Its task ends without a word only at the end of the run.
     let Ok((end, took)) = outcome else { return Ok(Dur::ZERO) };
     let Some(finish) = prefill_failure(line, p, &end) else { return Ok(took) };
     // What P said of itself is nothing that D served.
-    Err(LegEnd { status: end.status, again: end.again, finish: Some(finish), ..LegEnd::default() })
+    Err(Box::new(LegEnd { status: end.status, again: end.again, finish: Some(finish), ..LegEnd::default() }))
 }
 
 fn blame_is_open(end: &LegEnd) -> bool {

@@ -94,6 +94,6 @@ fn a_plain_server_asked_in_tls_is_said_to_be_one() {
     let (p, d) = (Server::worker("P0", &[]), Server::worker("D0", &[]));
     let tls = run(&list(&[&p]).replace("http:", "https:"), &[&d]);
     let tls = tls.set("live.legs", "direct").set("policy.name", "default");
-    assert!(doctor(&tls, 1).contains("write http://, not https://"));
-    assert!(tls.play().code(2).ran.stderr.contains("write http://, not https://"));
+    assert!(doctor(&tls, 1).contains("write http:// in its address"));
+    assert!(tls.play().code(2).ran.stderr.contains("write http:// in its address"));
 }
