@@ -191,7 +191,8 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
         notes.push(format!("most common failure: {} ×{} ({}){words}", top.class, count(top.count), top.outcome));
     }
     if let Some(lag) = lag_over {
-        notes.push(format!("the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay"));
+        notes.push(format!("the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay; a lower --emulation-speed \
+             (emulated workers), --concurrency or --time-scale asks less of it"));
     }
     match info.state {
         RunState::Completed => {}
