@@ -30,7 +30,7 @@ const CONCURRENCY: usize = 64;
 const EVENTS: u32 = 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let trace = generate(&GenerateSpec { sessions: 64, ..GenerateSpec::default() })?;
+    let trace = Arc::new(generate(&GenerateSpec { sessions: 64, ..GenerateSpec::default() })?);
     let server = Server::start()?;
     let small = vec![request(&trace, 0, 64); 20_000];
     measure("short prompts", &trace, &server.url, &small)?;
@@ -59,7 +59,7 @@ fn request(trace: &Trace, turn: u32, most: u32) -> Generate {
     }
 }
 
-fn measure(name: &str, trace: &Trace, url: &str, requests: &[Generate]) -> Result<(), Box<dyn Error>> {
+fn measure(name: &str, trace: &Arc<Trace>, url: &str, requests: &[Generate]) -> Result<(), Box<dyn Error>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (tell, mut heard) = mpsc::channel(1024);
@@ -83,6 +83,7 @@ fn measure(name: &str, trace: &Trace, url: &str, requests: &[Generate]) -> Resul
                         assert_eq!((&answer.finish, answer.output_tokens), (&Finish::Length, EVENTS), "{answer:?}");
                         ended += 1;
                     }
+                    Some(Heard::Event(Event::Sent { .. })) => {}
                     other => return Err(format!("{other:?}").into()),
                 }
             }

@@ -11,7 +11,7 @@ use crate::cli::output::FormatName;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster};
-use crate::live::probe::{Check, Verdict, examine};
+use crate::live::probe::{Check, Verdict, examine, shortened};
 use crate::live::{FoundSecrets, read_secrets};
 use crate::results::render::{Format, Table, visible};
 use crate::scenario::{Scenario, resolve_router};
@@ -79,7 +79,13 @@ fn shown(checks: &[Check], format: Format, terminal: &Terminal) -> String {
     let short = |check: &Check| [check.check, check.result.as_str(), &check.detail].map(str::to_owned).to_vec();
     match format {
         Format::Table => {
-            let table = Table::plain(&["check", "result", "detail"], checks.iter().map(short).collect());
+            let before = checks.iter().map(|check| check.check.len()).max().unwrap_or(0) + "  result  ".len();
+            let room = terminal.style.width.saturating_sub(before);
+            let fitted = |check: &Check| {
+                let detail = shortened(&visible(&check.detail), room);
+                vec![check.check.to_owned(), check.result.as_str().to_owned(), detail]
+            };
+            let table = Table::plain(&["check", "result", "detail"], checks.iter().map(fitted).collect());
             let table = table.render(format, terminal.style);
             let below: String = checks.iter().filter(|check| check.result != Verdict::Ok).map(follows).collect();
             if below.is_empty() { table } else { table + "\n" + &below }
@@ -94,8 +100,8 @@ fn shown(checks: &[Check], format: Format, terminal: &Terminal) -> String {
 
 fn follows(check: &Check) -> String {
     let part = |label: &str, text: &str| if text.is_empty() { String::new() } else { format!("  {label}: {text}\n") };
-    let parts = part("off", &check.will_be_off) + &part("do", &check.remedy);
-    if parts.is_empty() {
+    let parts = part("effect", &check.will_be_off) + &part("do", &check.remedy);
+    if parts.is_empty() && check.result != Verdict::Fail {
         return String::new();
     }
     let head = format!("{} {}: {}\n", check.result.as_str(), check.check, check.detail);
@@ -115,7 +121,7 @@ mod tests {
             will_be_off: "direct appends".into(),
             remedy: "use another".into(),
         };
-        assert_eq!(follows(&check), "warn admission: D0: 404\\u{1b}\n  off: direct appends\n  do: use another\n");
+        assert_eq!(follows(&check), "warn admission: D0: 404\\u{1b}\n  effect: direct appends\n  do: use another\n");
         let silent = Check { will_be_off: String::new(), remedy: String::new(), ..check };
         assert_eq!(follows(&silent), "");
     }

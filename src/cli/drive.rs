@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::jsonl::way_out;
@@ -31,7 +32,7 @@ const REPORT_BUG: &str = "report this as a bug of pdreplay, with run.json; the r
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     /// The trace.
-    pub trace: &'a Trace,
+    pub trace: &'a Arc<Trace>,
     /// The scenario, frozen.
     pub scenario: &'a Scenario,
     /// What the machines are built from.
@@ -227,7 +228,7 @@ mod tests {
             RunFolder::claim(&Wanted { output_dir: &output_dir, name: Some("a"), default_name: "", overwrite: false });
         let folder = folder.unwrap();
         let job = Job {
-            trace: &trace,
+            trace: &Arc::new(trace),
             scenario: &scenario,
             setup: &setup,
             preflight: &preflight,

@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -103,7 +104,7 @@ pub struct InputArgs {
 #[derive(Debug)]
 pub struct Inputs {
     /// The trace.
-    pub trace: Trace,
+    pub trace: Arc<Trace>,
     /// The scenario, frozen.
     pub scenario: Scenario,
 }
@@ -116,7 +117,7 @@ impl InputArgs {
             Some(path) => self.reading.read(path)?,
             None => generate_trace(&scenario)?,
         };
-        Ok(Inputs { trace, scenario })
+        Ok(Inputs { trace: Arc::new(trace), scenario })
     }
 }
 

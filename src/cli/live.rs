@@ -3,6 +3,7 @@
 //! Owns the order of things before a live run: secrets, embedded cluster, a look at the servers, open files. What is wrong
 //! is told before a run folder is claimed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -36,7 +37,7 @@ pub struct LiveArgs {
     /// Base URL of the PD router.
     #[arg(long, value_name = "URL")]
     router: Option<String>,
-    /// Base URL of P0, P1, …; may be repeated. "URL PORT" names the bootstrap port (8998).
+    /// Base URL of P0, P1, …; may be repeated. "URL PORT" names the bootstrap port, where P does not tell it.
     #[arg(long, value_name = "URL")]
     prefill: Vec<String>,
     /// Base URL of D0, D1, …; may be repeated.
@@ -117,12 +118,14 @@ impl Ready {
         let start = || Embedded::start(scenario, setup, trace.meta.block_size);
         let cluster = scenario.live.is_embedded().then(start).transpose().map_err(Failure::broke)?;
         let addresses = cluster.as_ref().map(Embedded::addresses);
-        let Resolved { target, facts } = live::resolve(scenario, addresses, found.secrets, trace.sessions.len())?;
+        let Resolved { target, facts, warnings } =
+            live::resolve(scenario, addresses, found.secrets, trace.sessions.len())?;
         let is_bounded = scenario.replay.concurrency > 0 || scenario.replay.max_sessions > 0;
         let at_once = (!is_bounded).then(|| peak_live.saturating_mul(2));
         let descriptors = live::descriptors(&target, scenario.live.target, at_once)?;
         let mut hints = found.hints;
         hints.extend(descriptors.warning());
+        hints.extend(warnings);
         let options = DriveOptions {
             speed: scenario.live.emulation_speed,
             drain: Duration::from_secs_f64(scenario.live.drain_s),
@@ -134,7 +137,7 @@ impl Ready {
     }
 
     /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.
-    pub fn drive(self, trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, Failure> {
+    pub fn drive(self, trace: &Arc<Trace>, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, Failure> {
         let Ready { target, options, mut cluster, .. } = self;
         let notices = cluster.as_mut().and_then(Embedded::notices);
         let ended = live::driver::drive(trace, setup, target, options, notices, observer).map_err(stopped)?;
@@ -224,6 +227,7 @@ impl From<ResolveError> for Failure {
             | ResolveError::Down { .. }
             | ResolveError::UnknownRouter { .. }
             | ResolveError::SessionsReachP { .. }
+            | ResolveError::Bootstrap { .. }
             | ResolveError::Routes { .. }
             | ResolveError::Speed { .. } => Failure::input(error),
         }

@@ -147,7 +147,7 @@ impl RouterArgs {
             }
         }
         if wrong.is_empty() {
-            return Ok(Addresses { router: None, prefill, decode, colocated });
+            return Ok(Addresses { prefill, decode, colocated, ..Addresses::default() });
         }
         Err(Failure::inputs(wrong))
     }

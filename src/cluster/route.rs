@@ -130,7 +130,9 @@ impl Cluster {
         let Some(flight) = self.flights.get(&request) else { return };
         let class = match (flight.prefill.is_some(), status) {
             (true, _) if message.starts_with("prefill") => ErrorClass::PrefillFailed,
+            (_, 401 | 403) => ErrorClass::Unauthorized,
             (_, 429 | 503) => ErrorClass::Overloaded,
+            (_, 400..=499) => ErrorClass::BadRequest,
             _ => ErrorClass::ServerError,
         };
         let answer = flight.failed(&self.sites, class, Some(status), message);

@@ -137,3 +137,22 @@ fn a_failed_transfer_names_both_ends_and_the_pair_works_again() {
     let errors: Vec<_> = bench.cluster.transfers().iter().map(|pair| (pair.transfers, pair.errors)).collect();
     assert_eq!(errors, vec![(2, 1), (1, 0)]);
 }
+
+#[test]
+fn an_injected_refusal_has_the_class_of_its_status() {
+    let cases = [
+        (400, ErrorClass::BadRequest),
+        (401, ErrorClass::Unauthorized),
+        (429, ErrorClass::Overloaded),
+        (500, ErrorClass::ServerError),
+        (503, ErrorClass::Overloaded),
+    ];
+    for (status, wanted) in cases {
+        let fault = format!(r#"{{"kind":"error-response","worker":"D0","times":1,"status":{status}}}"#);
+        let mut bench = Bench::new(&[&fault]);
+        bench.send(0, 1000, 5);
+        bench.run(5.0);
+        let Finish::Error { class, .. } = &bench.answer(0).finish else { panic!("{status} refuses the request") };
+        assert_eq!(*class, wanted, "{status}");
+    }
+}

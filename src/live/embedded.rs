@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::base::Dur;
 use crate::cluster::{FaultConfig, Notice};
@@ -13,7 +13,10 @@ use crate::record::LedgerKind;
 use crate::scenario::{Scenario, Setup, fault_label};
 
 /// Word of faults, for the ledger of the run.
-pub type Notices = UnboundedReceiver<Heard>;
+pub type Notices = Receiver<Heard>;
+
+/// Words of faults that may wait; a run takes them in at once, and none is lost before it begins.
+const NOTICES: usize = 4096;
 
 /// Wall time between the start of a cluster with timed faults and that of the run, whose clock the faults go by.
 const LEAD: Duration = Duration::from_millis(400);
@@ -29,12 +32,15 @@ pub struct Embedded {
 impl Embedded {
     /// Starts the cluster that `setup` was made of, on free loopback ports.
     pub fn start(scenario: &Scenario, setup: &Setup, block_size: u32) -> Result<Embedded, ClusterError> {
-        let (told, notices) = unbounded_channel();
+        let (told, notices) = channel(NOTICES);
         let tell = move |notice| {
             if let Notice::Fault { kind, worker } = notice {
-                // A run that has ended hears no more.
-                let _ =
-                    told.send(Heard::Notice { kind: LedgerKind::Fault, worker, detail: fault_label(kind).to_owned() });
+                // A run that has ended hears no more, and one so far behind has lines enough.
+                let _ = told.try_send(Heard::Notice {
+                    kind: LedgerKind::Fault,
+                    worker,
+                    detail: fault_label(kind).to_owned(),
+                });
             }
         };
         let timed = scenario.fault.iter().any(is_timed);

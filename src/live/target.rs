@@ -2,6 +2,7 @@
 //!
 //! Made once before the run, from the scenario, the started cluster and what the target said of itself.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct Addresses {
     pub decode: Vec<Endpoint>,
     /// W0, W1, ….
     pub colocated: Vec<Endpoint>,
+    /// What workers call themselves, and which of ours that is; `None`: several go by the name. Empty: none told.
+    pub own_names: BTreeMap<String, Option<WorkerId>>,
 }
 
 /// Base URL of what listens at `address`, as this machine reaches it: an address that means any is loopback.
@@ -207,9 +210,45 @@ impl Addresses {
         endpoints.get(usize::from(worker.index))
     }
 
-    /// The worker at a base URL or of that name, however the URL is written (with or without a slash).
+    /// Takes in what a worker calls itself.
+    pub fn learn_name(&mut self, worker: WorkerId, own: &str) {
+        let known = self.own_names.entry(own.to_owned()).or_insert(Some(worker));
+        *known = known.filter(|known| *known == worker);
+    }
+
+    /// The worker at a base URL (with or without a slash) or of that name. A name is the worker's own: ours counts only
+    /// where no worker goes by another.
     pub fn named(&self, served_by: &str) -> Option<WorkerId> {
         let wanted = served_by.trim().trim_end_matches('/');
-        self.workers().find(|(id, endpoint)| endpoint.url == wanted || id.to_string() == wanted).map(|(id, _)| id)
+        if let Some((id, _)) = self.workers().find(|(_, endpoint)| endpoint.url == wanted) {
+            return Some(id);
+        }
+        if let Some(own) = self.own_names.get(wanted) {
+            return *own;
+        }
+        let agreed = self.own_names.iter().all(|(name, id)| id.is_some_and(|id| id.to_string() == *name));
+        self.workers().map(|(id, _)| id).find(|id| agreed && id.to_string() == wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_named_by_its_url_or_by_what_it_calls_itself() {
+        let endpoint = |port| Endpoint { url: format!("http://h:{port}"), bootstrap_port: None };
+        let worker = |name: &str| -> WorkerId { name.parse().unwrap() };
+        let mut addresses = Addresses { decode: vec![endpoint(1), endpoint(2), endpoint(3)], ..Addresses::default() };
+        assert_eq!(addresses.named("D1"), Some(worker("D1")), "nobody told another name");
+        addresses.learn_name(worker("D2"), "D2");
+        assert_eq!(addresses.named("D1"), Some(worker("D1")), "who told agrees");
+        addresses.learn_name(worker("D0"), "D1");
+        addresses.learn_name(worker("D1"), "D0");
+        assert_eq!((addresses.named("D0"), addresses.named("D1")), (Some(worker("D1")), Some(worker("D0"))));
+        assert_eq!(addresses.named("http://h:1/"), Some(worker("D0")));
+        addresses.learn_name(worker("D2"), "D0");
+        assert_eq!(addresses.named("D0"), None, "two go by it");
+        assert_eq!(addresses.named("D7"), None);
     }
 }

@@ -6,6 +6,14 @@ use crate::protocol::{AdmitAnswer, CallError, CallId};
 /// What a cluster tells its client.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// A generate request, or a call, began to go out: a connection was given it, or begun for it. Told once, of the first
+    /// send, by clusters that are really sent to.
+    Sent {
+        /// What.
+        what: Outgoing,
+        /// When.
+        at: Time,
+    },
     /// Answer to [`super::Action::OpenSession`]: the worker's incarnation, or the refusal.
     Opened {
         /// Call number.
@@ -46,6 +54,15 @@ pub enum Event {
         /// Its new state.
         state: WorkerState,
     },
+}
+
+/// What goes out, see [`Event::Sent`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outgoing {
+    /// [`super::Action::Generate`].
+    Request(RequestIx),
+    /// [`super::Action::OpenSession`] or [`super::Action::Admit`].
+    Call(CallId),
 }
 
 /// State of a worker as discovery sees it.

@@ -8,7 +8,7 @@
 mod answer;
 mod ask;
 
-pub use answer::{Answer, ErrorClass, Event, Finish, LoadReport, Phases, TokenRun, WorkerState};
+pub use answer::{Answer, ErrorClass, Event, Finish, LoadReport, Outgoing, Phases, TokenRun, WorkerState};
 pub use ask::{
     Action, AdmitAnswer, AdmitAsk, AdmitKind, AdmitReason, CallError, CallId, Generate, Route, RoutingHeader,
 };

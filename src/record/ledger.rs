@@ -37,6 +37,8 @@ labels! {
         RouteMismatch = "route-mismatch",
         /// The values of the target header were found anew: which index reaches which D.
         RouteMapChanged = "route-map-changed",
+        /// A request was served by a worker that is none of the run's.
+        UnlistedWorker = "unlisted-worker",
         /// Discovery saw a worker come up or restart.
         WorkerUp = "worker-up",
         /// Discovery saw a worker go down.

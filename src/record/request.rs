@@ -47,7 +47,8 @@ pub struct RequestRecord {
     pub scheduled_ns: u64,
     /// Dependencies met: the later of the schedule and the previous turn's end.
     pub released_ns: Option<u64>,
-    /// First byte sent for this turn, its admission or open call included.
+    /// Send of this turn, its admission or open call included: a connection was given it, or begun for it. Null when
+    /// nothing was sent.
     pub sent_ns: Option<u64>,
     /// Arrival of the first token.
     pub first_token_ns: Option<u64>,
@@ -69,7 +70,8 @@ pub struct RequestRecord {
     pub wait_previous_turn_ms: Option<f64>,
     /// Waited for a concurrency or session slot of the replayer.
     pub queue_cap_wait_ms: Option<f64>,
-    /// Sent − released − cap wait: the harness's own fault, 0 in virtual time.
+    /// Sent − released − cap wait, and what the generate request was late after its calls: the harness's own fault, 0 in
+    /// virtual time.
     pub schedule_lag_ms: Option<f64>,
     /// Sent to the generate request's departure: policy, admission and open calls.
     pub admission_ms: Option<f64>,

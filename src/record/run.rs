@@ -135,6 +135,12 @@ pub struct HarnessFacts {
     pub http_requests: u64,
     /// Bytes of bodies sent.
     pub bytes_sent: u64,
+    /// Generate requests sent again, each time counted.
+    #[serde(default)]
+    pub retries: u64,
+    /// Answers with status 429 or 503, those that a repeat made good included.
+    #[serde(default)]
+    pub throttled: u64,
     /// Open files the run may need at once.
     pub descriptors_needed: u64,
     /// Open files the program may have.

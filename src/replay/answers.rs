@@ -1,7 +1,7 @@
 //! Events of the cluster: calls, ends, quiet streams, loads, workers that come and go.
 
 use crate::base::{RequestIx, Time, WorkerId};
-use crate::protocol::{Event, WorkerState};
+use crate::protocol::{Event, Outgoing, WorkerState};
 use crate::record::LedgerKind;
 use crate::replay::machine::Note;
 use crate::replay::schedule::Wake;
@@ -11,6 +11,7 @@ use crate::replay::{Replayer, plan};
 impl Replayer<'_> {
     pub(super) fn take_event(&mut self, now: Time, event: Event) {
         match event {
+            Event::Sent { what, at } => self.take_sent(what, at),
             Event::Opened { call, worker, result } => self.take_opened(now, call, worker, result),
             Event::Admission { call, worker, result } => self.take_admission(now, call, worker, result),
             Event::Finished(answer) => self.take_finished(now, *answer),
@@ -19,6 +20,29 @@ impl Replayer<'_> {
             }
             Event::Loads(reports) => reports.into_iter().for_each(|report| self.fleet.heard_load(report)),
             Event::WorkerChanged { worker, state } => self.take_change(now, worker, state),
+        }
+    }
+
+    /// Something of a turn has gone out: its first send, or its generate request after the calls.
+    fn take_sent(&mut self, what: Outgoing, at: Time) {
+        let request = match what {
+            Outgoing::Request(request) => Some(request),
+            Outgoing::Call(call) => self.calls.get(&call).map(|(request, _)| *request),
+        };
+        let Some((request, turn)) = request.and_then(|request| Some((request, self.active.get_mut(&request)?))) else {
+            return;
+        };
+        let is_first = turn.sent.is_none();
+        turn.sent = turn.sent.or(Some(at));
+        if let (Outgoing::Request(_), Some((departed, _))) = (what, &mut turn.departed) {
+            if !is_first {
+                turn.late = at.since(*departed);
+            }
+            *departed = at;
+            turn.gone = true;
+        }
+        if is_first {
+            self.arm_total(at, request);
         }
     }
 

@@ -35,8 +35,9 @@ impl Replayer<'_> {
                 self.diverged_at = self.diverged_at.into_iter().chain(router_send).min();
             }
         }
-        let expected = self.trace.turn(request).output_length;
-        self.settle(now, request, Ending::answered(answer, expected));
+        let planned = self.trace.turn(request);
+        let ending = Ending::answered(answer, planned.input_length, planned.output_length);
+        self.settle(now, request, ending);
     }
 
     /// A limit of the client ran out.
@@ -77,7 +78,9 @@ impl Replayer<'_> {
         self.table.end_turn(turn.session, now);
         self.free_lost_slot(now, &turn);
         let outcome = ending.outcome;
-        self.record(now, request, Sent::Yes(&turn), ending);
+        // Skipped though it had begun: it waited for its send when the run was stopped.
+        let sent = if outcome == Outcome::Skipped { Sent::No(turn.reason) } else { Sent::Yes(&turn) };
+        self.record(now, request, sent, ending);
         if outcome != Outcome::Ok && !self.stopped {
             match self.config.replay.on_turn_failure {
                 OnTurnFailure::Continue => {}
@@ -167,13 +170,18 @@ impl Replayer<'_> {
 }
 
 impl Ending {
-    /// The end as the engine tells it: its words first, then HTTP, then the transport.
-    fn answered(answer: Answer, expected_tokens: u32) -> Ending {
+    /// The end as the engine tells it: its words first, then HTTP, then the transport. What cannot be true is not taken
+    /// for a success: more tokens than were asked for; nor can more of the prompt be cached than there is.
+    fn answered(answer: Answer, input_tokens: u32, expected_tokens: u32) -> Ending {
         let tokens = answer.output_tokens;
         let (outcome, finish_reason, error) = match answer.finish {
             Finish::Length | Finish::Stop if tokens == 0 => {
                 let error = (ErrorClass::NoOutput, "the answer ended without a token".to_owned());
                 (Outcome::Error, None, Some(error))
+            }
+            Finish::Length | Finish::Stop if tokens > expected_tokens => {
+                let message = format!("{tokens} tokens for {expected_tokens} asked for");
+                (Outcome::Error, None, Some((ErrorClass::BadAnswer, message)))
             }
             Finish::Length if tokens >= expected_tokens => (Outcome::Ok, Some("length"), None),
             Finish::Stop if tokens >= expected_tokens => (Outcome::Ok, Some("stop"), None),
@@ -200,7 +208,7 @@ impl Ending {
             http_status: answer.http_status,
             prefill_worker: answer.prefill_worker,
             decode_worker: answer.decode_worker,
-            cached_tokens: Some(answer.cached_tokens),
+            cached_tokens: Some(answer.cached_tokens.min(input_tokens)),
             output_tokens: tokens,
             first_token_at: answer.first_token_at,
             last_token_at: answer.last_token_at,
@@ -210,5 +218,45 @@ impl Ending {
             attempts: answer.attempts,
             retry_wait: answer.retry_wait,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Dur;
+    use crate::protocol::Phases;
+
+    fn answer(finish: Finish, output_tokens: u32, cached_tokens: u32) -> Answer {
+        Answer {
+            request: RequestIx(0),
+            finish,
+            http_status: Some(200),
+            prefill_worker: None,
+            decode_worker: None,
+            incarnation: None,
+            cached_tokens,
+            output_tokens,
+            first_token_at: None,
+            last_token_at: None,
+            phases: Phases::default(),
+            retractions: 0,
+            token_runs: Vec::new(),
+            attempts: 1,
+            retry_wait: Dur::ZERO,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_true_is_no_success() {
+        for finish in [Finish::Length, Finish::Stop] {
+            let ending = Ending::answered(answer(finish.clone(), 10, 0), 100, 4);
+            assert_eq!((ending.outcome, ending.error_class), (Outcome::Error, Some(ErrorClass::BadAnswer)));
+            assert_eq!(ending.error_message.as_deref(), Some("10 tokens for 4 asked for"));
+            assert_eq!(ending.output_tokens, 10, "told as they came");
+            assert_eq!(Ending::answered(answer(finish, 4, 0), 100, 4).outcome, Outcome::Ok);
+        }
+        let ending = Ending::answered(answer(Finish::Length, 4, 99_999), 100, 4);
+        assert_eq!((ending.outcome, ending.cached_tokens), (Outcome::Ok, Some(100)));
     }
 }

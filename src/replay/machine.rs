@@ -111,6 +111,8 @@ pub struct Replayer<'t> {
     pub(super) diverged_at: Option<u64>,
     pub(super) beliefs_corrected: u64,
     pub(super) stopped: bool,
+    /// The cluster tells what it was sent, and when.
+    pub(super) sends_are_told: bool,
     pub(super) actions: VecDeque<Action>,
     pub(super) records: VecDeque<(RequestRecord, Vec<TokenRun>)>,
     pub(super) ledger: VecDeque<LedgerEvent>,
@@ -149,6 +151,7 @@ impl<'t> Replayer<'t> {
             diverged_at: None,
             beliefs_corrected: 0,
             stopped: false,
+            sends_are_told: false,
             actions: VecDeque::new(),
             records: VecDeque::new(),
             ledger: VecDeque::new(),
@@ -156,6 +159,11 @@ impl<'t> Replayer<'t> {
         };
         replayer.plan_first_turns();
         replayer
+    }
+
+    /// Goes by [`Event::Sent`]: until then a request counts as not sent. Without it an action is sent when it is made.
+    pub fn with_told_sends(self) -> Replayer<'t> {
+        Replayer { sends_are_told: true, ..self }
     }
 
     /// An event of the cluster at `now`.
@@ -174,10 +182,10 @@ impl<'t> Replayer<'t> {
         self.stop(now);
     }
 
-    /// Sends nothing more: generate requests in flight may end by themselves, turns that still ask or open are
+    /// Sends nothing more: generate requests that were sent may end by themselves, turns that still ask or open are
     /// cancelled, the rest is skipped. [`Replayer::interrupt`] ends what takes too long.
     pub fn drain(&mut self, now: Time) {
-        self.break_off(now, |stage| stage != Stage::Generating);
+        self.break_off(now, |turn| turn.stage != Stage::Generating || !turn.gone);
     }
 
     /// Next thing to do to the cluster.

@@ -20,8 +20,10 @@ impl Replayer<'_> {
         let request = queued.request;
         let turn = self.trace.turn(request);
         self.table.begin_turn(turn.session, turn.extends_previous);
-        self.active.insert(request, Turn::new(turn.session, queued, now, turn.input_length));
-        self.arm_total(now, request);
+        self.active.insert(request, Turn::new(turn.session, queued, now, turn.input_length, self.sends_are_told));
+        if !self.sends_are_told {
+            self.arm_total(now, request);
+        }
         let plain_start = self.is_first(request) && self.config.replay.first_turn == FirstTurn::Plain;
         match self.config.replay.mechanism {
             // Any D will do for it: the router places it by its own policy, and the policy learns where it went.

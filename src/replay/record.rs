@@ -169,7 +169,9 @@ impl Replayer<'_> {
         let attempts = u32::from(ending.attempts);
         let since_first = |from: Time| first.map(|first| first.since(from).as_millis_f64());
         let wait = turn.cap_wait;
-        let lag = Dur(turn.sent.since(turn.released).ns().saturating_sub(wait.ns()));
+        // What ended before anything could be sent.
+        let sent = turn.sent.unwrap_or(turn.begun);
+        let lag = Dur(sent.since(turn.released).ns().saturating_sub(wait.ns())) + turn.late;
         RequestRecord {
             execution_mode: turn.mode,
             mode_reason: turn.reason,
@@ -179,16 +181,16 @@ impl Replayer<'_> {
             route_mismatch: turn.intended.is_some() && decode_worker.is_some() && turn.intended != decode_worker,
             placements: turn.placements,
             released_ns: Some(turn.released.ns()),
-            sent_ns: Some(turn.sent.ns()),
-            ttft_ms: since_first(turn.sent),
+            sent_ns: Some(sent.ns()),
+            ttft_ms: since_first(sent),
             tpot_ms: tpot,
-            e2e_ms: Some(now.since(turn.sent).as_millis_f64()),
+            e2e_ms: Some(now.since(sent).as_millis_f64()),
             sched_ttft_ms: since_first(turn.scheduled),
             sched_e2e_ms: Some(now.since(turn.scheduled).as_millis_f64()),
             wait_previous_turn_ms: Some(turn.released.since(turn.scheduled).as_millis_f64()),
             queue_cap_wait_ms: Some(wait.as_millis_f64()),
             schedule_lag_ms: Some(lag.as_millis_f64()),
-            admission_ms: turn.departed.map(|(at, _)| at.since(turn.sent).as_millis_f64()),
+            admission_ms: turn.departed.map(|(at, _)| at.since(sent).as_millis_f64()),
             append_tokens: turn.append_tokens,
             assumed_hit_tokens: turn.selection.map_or(0, |chosen| chosen.assumed_hit_tokens),
             attempts: if turn.departed.is_some() { attempts } else { 0 },

@@ -1,10 +1,13 @@
 //! Ends before the end: a stopped session, a stopped, drained or interrupted run; and closing sessions when all is done.
 
+use std::collections::BTreeSet;
+
 use crate::base::{RequestIx, SessionIx, Time};
+use crate::protocol::{Action, Generate};
 use crate::record::{ExecutionMode, ModeReason, Outcome};
 use crate::replay::Replayer;
 use crate::replay::record::{Ending, Sent};
-use crate::replay::turn::Stage;
+use crate::replay::turn::{Stage, Turn};
 
 impl Replayer<'_> {
     /// Cancels what is in flight, skips the rest, closes the sessions.
@@ -12,28 +15,47 @@ impl Replayer<'_> {
         self.break_off(now, |_| true);
     }
 
-    /// Cancels the turns in flight at these stages and skips whatever has not begun; sessions are closed once nothing
-    /// is left in flight.
-    pub(super) fn break_off(&mut self, now: Time, cancels: impl Fn(Stage) -> bool) {
+    /// Cancels these turns in flight and skips whatever was not sent; sessions are closed once nothing is left in flight.
+    pub(super) fn break_off(&mut self, now: Time, cancels: impl Fn(&Turn) -> bool) {
         if self.is_done() {
             return self.close_when_done(now);
         }
         let is_first = !std::mem::replace(&mut self.stopped, true);
-        let cancelled: Vec<RequestIx> =
-            self.active.iter().filter(|(_, turn)| cancels(turn.stage)).map(|(request, _)| *request).collect();
-        for request in cancelled {
+        let ends = |(request, turn): (&RequestIx, &Turn)| (turn.sent.is_none() || cancels(turn)).then_some(*request);
+        let ending: Vec<RequestIx> = self.active.iter().filter_map(ends).collect();
+        for request in ending {
             let turn = self.turn_mut(request);
-            if turn.stage != Stage::Generating {
+            let outcome = if turn.sent.is_some() { Outcome::Cancelled } else { Outcome::Skipped };
+            if turn.stage != Stage::Generating || !turn.gone {
                 (turn.mode, turn.reason) = (ExecutionMode::NotSent, ModeReason::RunStopped);
+                turn.departed = None;
             }
-            self.abandon(now, request, Ending::given_up(Outcome::Cancelled, None));
+            self.abandon(now, request, Ending::given_up(outcome, None));
         }
+        self.take_back_unsent();
         if is_first {
             for session in 0..self.trace.sessions.len() as u32 {
                 self.skip(now, SessionIx(session), ModeReason::RunStopped);
             }
         }
         self.close_when_done(now);
+    }
+
+    /// Requests that have ended before the driver took them are not sent, and so not aborted.
+    fn take_back_unsent(&mut self) {
+        if !self.sends_are_told {
+            return;
+        }
+        let active = &self.active;
+        let unsent = |action: &Action| match action {
+            Action::Generate(generate) if !active.contains_key(&generate.request) => Some(generate.request),
+            _ => None,
+        };
+        let taken: BTreeSet<RequestIx> = self.actions.iter().filter_map(unsent).collect();
+        self.actions.retain(|action| match action {
+            Action::Generate(Generate { request, .. }) | Action::Abort { request } => !taken.contains(request),
+            Action::OpenSession { .. } | Action::CloseSession { .. } | Action::Admit { .. } | Action::PollLoads => true,
+        });
     }
 
     /// Skips what a session has not begun, after a failed turn.

@@ -3,5 +3,6 @@
 mod fake;
 mod paths;
 mod property;
+mod sends;
 mod sessions;
 mod times;

@@ -44,7 +44,14 @@ pub(super) struct Turn {
     pub scheduled: Time,
     pub released: Time,
     pub cap_wait: Dur,
-    pub sent: Time,
+    /// When it left the queue.
+    pub begun: Time,
+    /// First send; `None` until one is told of, where sends are told.
+    pub sent: Option<Time>,
+    /// The generate request, if there is one, has gone out.
+    pub gone: bool,
+    /// What the send of the generate request came late after its calls.
+    pub late: Dur,
     pub stage: Stage,
     pub call: Option<CallId>,
     pub selection: Option<Selection>,
@@ -68,13 +75,16 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    pub fn new(session: SessionIx, queued: Queued, now: Time, input_tokens: u32) -> Turn {
+    pub fn new(session: SessionIx, queued: Queued, now: Time, input_tokens: u32, sends_are_told: bool) -> Turn {
         Turn {
             session,
             scheduled: queued.scheduled,
             released: queued.released,
             cap_wait: now.since(queued.since),
-            sent: now,
+            begun: now,
+            sent: (!sends_are_told).then_some(now),
+            gone: !sends_are_told,
+            late: Dur::ZERO,
             stage: Stage::Choosing,
             call: None,
             selection: None,

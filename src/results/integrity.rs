@@ -180,7 +180,13 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
         let workers = harness.older_peaks.join(" ");
         format!("peaks of {workers} may be older than the run: a worker's peaks count from the start of its process")
     });
-    [busy, late, silent, older].into_iter().flatten().collect()
+    // Counted by the client: a repeat that worked leaves no error in the records.
+    let throttled = (harness.throttled > 0).then(|| {
+        let repeats =
+            if harness.retries > 0 { format!("; {} sent", plural(harness.retries, "repeat")) } else { String::new() };
+        format!("{} with status 429 or 503: the target refused for load{repeats}", plural(harness.throttled, "answer"))
+    });
+    [busy, late, throttled, silent, older].into_iter().flatten().collect()
 }
 
 fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {

@@ -3,7 +3,8 @@
 //! Nothing is serialised on the way but the few names and numbers around the tokens. Owns no tokens ([`super::tokens`])
 //! and no route: which fields a leg gets is the caller's word.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::live::client::tokens::Tokens;
@@ -19,11 +20,14 @@ const WORDS: [&str; 32] = [
     "say", "get", "make", "go", "know",
 ];
 
+/// Bytes of a body that are neither tokens nor names, at most.
+const OTHER_BYTES: usize = 512;
+
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Bodies<'t> {
-    trace: &'t Trace,
-    tokens: Tokens<'t>,
+pub(super) struct Bodies {
+    trace: Arc<Trace>,
+    tokens: Tokens,
     dialect: Dialect,
     emulated: bool,
     /// `"model":"…",`, or nothing.
@@ -32,7 +36,7 @@ pub(super) struct Bodies<'t> {
 }
 
 /// A body without its end: fields of one leg may follow.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Body {
     common: Vec<u8>,
     session: String,
@@ -49,13 +53,25 @@ pub(super) struct Rendezvous {
     pub room: u64,
 }
 
-impl<'t> Bodies<'t> {
-    pub fn new(trace: &'t Trace, target: &Target) -> Bodies<'t> {
+impl Bodies {
+    pub fn new(trace: &Arc<Trace>, target: &Target) -> Bodies {
         let model =
             if target.model.is_empty() { String::new() } else { format!("\"model\":{},", quoted(&target.model)) };
         let tokens = Tokens::new(trace, target.token_ids, target.body_cache);
-        let session_mark = target.session_mark.clone();
+        let (trace, session_mark) = (Arc::clone(trace), target.session_mark.clone());
         Bodies { trace, tokens, dialect: target.dialect, emulated: target.emulated, model, session_mark }
+    }
+
+    /// Bytes of a request's body at most, some left over for what is not tokens.
+    pub fn size(&self, generate: &Generate) -> usize {
+        let id = self.trace.sessions[generate.session.ix()].id.len();
+        let answer = if self.emulated { generate.output_tokens } else { 0 };
+        // The longest word has seven letters.
+        let words =
+            if self.dialect == Dialect::OpenAi(OpenAiApi::Chat) { 8 * generate.shipped_tokens as usize } else { 0 };
+        let tokens = self.tokens.most_bytes(generate.shipped_tokens).max(words) + self.tokens.most_bytes(answer);
+        // Characters of an id may be escaped.
+        OTHER_BYTES + self.model.len() + 12 * id + tokens
     }
 
     /// The body of a request.
@@ -70,7 +86,7 @@ impl<'t> Bodies<'t> {
 
     fn native(&mut self, generate: &Generate) -> Body {
         let rid = quoted(&self.trace.request_id(generate.request));
-        let mut json = Vec::with_capacity(256 + generate.shipped_tokens as usize * 6);
+        let mut json = Vec::with_capacity(self.size(generate));
         json.extend_from_slice(format!("{{\"rid\":{rid},{}\"input_ids\":[", self.model).as_bytes());
         self.prompt(&mut json, generate);
         let most = generate.output_tokens;
@@ -95,7 +111,7 @@ impl<'t> Bodies<'t> {
     }
 
     fn openai(&mut self, api: OpenAiApi, generate: &Generate) -> Body {
-        let mut json = Vec::with_capacity(256 + generate.shipped_tokens as usize * 6);
+        let mut json = Vec::with_capacity(self.size(generate));
         json.extend_from_slice(format!("{{{}", self.model).as_bytes());
         match api {
             OpenAiApi::Completions => {
@@ -131,18 +147,18 @@ impl<'t> Bodies<'t> {
 
 impl Body {
     /// For the one leg there is, or for D.
-    pub fn whole(mut self, meet: Option<&Rendezvous>) -> Bytes {
+    pub fn whole(mut self, meet: Option<&Rendezvous>) -> Vec<u8> {
         self.common.extend_from_slice(self.session.as_bytes());
         end(self.common, meet)
     }
 
     /// For P: the same without `session_params`.
-    pub fn for_prefill(&self, meet: &Rendezvous) -> Bytes {
+    pub fn for_prefill(&self, meet: &Rendezvous) -> Vec<u8> {
         end(self.common.clone(), Some(meet))
     }
 }
 
-fn end(mut json: Vec<u8>, meet: Option<&Rendezvous>) -> Bytes {
+fn end(mut json: Vec<u8>, meet: Option<&Rendezvous>) -> Vec<u8> {
     if let Some(meet) = meet {
         let port = meet.port.map_or("null".to_owned(), |port| port.to_string());
         let (host, room) = (quoted(&meet.host), meet.room);
@@ -151,7 +167,7 @@ fn end(mut json: Vec<u8>, meet: Option<&Rendezvous>) -> Bytes {
         );
     }
     json.push(b'}');
-    json.into()
+    json
 }
 
 /// A session's id on the wire and as routing key.
@@ -184,7 +200,7 @@ mod tests {
     use crate::live::api::{GenerateBody, OpenAiBody, Prompt};
     use crate::live::client::tests::support::{generate_of, target, two_turns};
 
-    fn parsed(bytes: &Bytes) -> GenerateBody {
+    fn parsed(bytes: &[u8]) -> GenerateBody {
         serde_json::from_slice(bytes).unwrap()
     }
 

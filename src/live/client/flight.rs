@@ -12,30 +12,28 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
-use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::base::{Dur, Role, Time, WorkerId};
 use crate::live::ServedBy;
 use crate::live::api::{INCARNATION_HEADER, PREFILL_HEADER, WORKER_HEADER};
 use crate::live::blame::{PATIENCE, is_of_hand_off};
-use crate::live::client::body::{Body, Rendezvous};
+use crate::live::client::body::Rendezvous;
 use crate::live::client::http::Counts;
 use crate::live::client::leg::{self, LegEnd};
 use crate::live::client::line::{Line, OnWorker};
+use crate::live::client::outbox::Parcel;
 use crate::live::client::routes::Routes;
 use crate::live::client::words;
-use crate::protocol::{Answer, ErrorClass, Finish, Phases, Route, RoutingHeader};
+use crate::protocol::{Answer, ErrorClass, Finish, Generate, Outgoing, Phases, Route, RoutingHeader};
 use crate::scenario::{Legs, TargetValue};
 
 /// A request that is ready to go.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub request: RequestIx,
-    pub session: SessionIx,
+    pub generate: Generate,
     /// Its session's id, for a routing key.
     pub session_id: String,
-    pub route: Route,
     /// Prefix keys of its prompt, where a policy reads them.
     pub prompt: Vec<u64>,
-    pub body: Body,
 }
 
 /// Where it went and what the legs said.
@@ -67,9 +65,16 @@ impl Flight {
         let retries = line.target.retries;
         let mut backoff = retries.backoff;
         loop {
-            let sent = line.clock.now();
-            let landing = self.once(line, sent).await;
+            // Built anew for a repeat: no body waits for a failure that may never come.
+            let parcel = line.outbox.parcel(&self.generate, self.copies(line)).await;
+            let first = attempts == 1;
+            let sent =
+                if first { line.begin(Outgoing::Request(self.generate.request)).await } else { line.clock.now() };
+            let landing = self.once(line, parcel, sent).await;
             self.look_at_route(line, &landing, sent);
+            if let Some(stranger) = landing.stranger(line) {
+                line.met_stranger(stranger).await;
+            }
             let again = landing.end.again.filter(|_| u32::from(attempts) <= retries.most);
             let Some(again) = again else {
                 return self.answer(line, landing, attempts, line.clock.of_wall(waited));
@@ -83,20 +88,28 @@ impl Flight {
         }
     }
 
-    async fn once(&self, line: &Arc<Line>, sent: Time) -> Landing {
-        match (self.route, line.target.legs) {
-            (Route::Worker(worker), _) => self.to_worker(line, worker, sent).await,
-            (Route::Router(header), Legs::Router) => self.to_router(line, header, sent).await,
-            (Route::Router(header), Legs::Direct) => self.both_legs(line, header, sent).await,
+    /// Legs that get the body.
+    fn copies(&self, line: &Line) -> usize {
+        match (self.generate.route, line.target.legs) {
+            (Route::Router(_), Legs::Direct) => 2,
+            (Route::Worker(_), _) | (Route::Router(_), Legs::Router) => 1,
         }
     }
 
-    async fn to_worker(&self, line: &Arc<Line>, worker: WorkerId, sent: Time) -> Landing {
+    async fn once(&self, line: &Arc<Line>, parcel: Parcel, sent: Time) -> Landing {
+        match (self.generate.route, line.target.legs) {
+            (Route::Worker(worker), _) => self.to_worker(line, worker, parcel, sent).await,
+            (Route::Router(header), Legs::Router) => self.to_router(line, header, parcel, sent).await,
+            (Route::Router(header), Legs::Direct) => self.both_legs(line, header, parcel, sent).await,
+        }
+    }
+
+    async fn to_worker(&self, line: &Arc<Line>, worker: WorkerId, parcel: Parcel, sent: Time) -> Landing {
         let Some(url) = line.generate_url(worker) else {
             return Landing::failed(ErrorClass::NoWorker, format!("the target has no {worker}"));
         };
         let _counted = OnWorker::new(line, worker);
-        let body = self.body.clone().whole(None);
+        let body = parcel.whole(None);
         let end = self.leg(line, worker, url, &self.headers(line), body, sent).await;
         Landing { end, prefill: None, decode: Some(worker), prefill_leg: None }
     }
@@ -119,7 +132,7 @@ impl Flight {
         end
     }
 
-    async fn to_router(&self, line: &Arc<Line>, header: RoutingHeader, sent: Time) -> Landing {
+    async fn to_router(&self, line: &Arc<Line>, header: RoutingHeader, parcel: Parcel, sent: Time) -> Landing {
         let Some(url) = line.router_url() else {
             return Landing::failed(ErrorClass::NoWorker, "the target has no router".to_owned());
         };
@@ -127,13 +140,16 @@ impl Flight {
         if let Err(message) = self.add_routing(line, header, &mut headers) {
             return Landing::failed(ErrorClass::NoWorker, message);
         }
-        let body = self.body.clone().whole(None);
-        let end = leg::run(line, url, &headers, body, sent, &line.target.served_by.pointer).await;
+        let body = parcel.whole(None);
+        let mut end = leg::run(line, url, &headers, body, sent, &line.target.served_by.pointer).await;
+        if let (None, Some(Finish::Error { class: ErrorClass::WorkerLost, message })) = (end.status, &mut end.finish) {
+            *message = format!("the router: {message}");
+        }
         Landing { end, prefill: None, decode: None, prefill_leg: None }
     }
 
     /// The client as its own router: both legs at once; P's failure ends the request.
-    async fn both_legs(&self, line: &Arc<Line>, header: RoutingHeader, sent: Time) -> Landing {
+    async fn both_legs(&self, line: &Arc<Line>, header: RoutingHeader, parcel: Parcel, sent: Time) -> Landing {
         let (p, d) = match line.join(header, &self.prompt) {
             Ok(chosen) => chosen,
             Err(message) => return Landing::failed(ErrorClass::NoWorker, message),
@@ -148,9 +164,9 @@ impl Flight {
         };
         let headers = self.headers(line);
         let _counted = OnWorker::new(line, d);
-        let (mut prefilled, prefill) = prefill_leg(line, p, p_url, &headers, self.body.for_prefill(&meet), sent);
+        let (mut prefilled, prefill) = prefill_leg(line, p, p_url, &headers, parcel.for_prefill(&meet), sent);
         let mut guard = AbortOnDrop(Some(prefill.abort_handle()));
-        let decode = self.leg(line, d, d_url, &headers, self.body.clone().whole(Some(&meet)), sent);
+        let decode = self.leg(line, d, d_url, &headers, parcel.whole(Some(&meet)), sent);
         tokio::pin!(decode);
         let mut prefill_leg = None;
         let end = tokio::select! {
@@ -184,7 +200,7 @@ impl Flight {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let echo = &line.target.header.echo_name;
         if !echo.is_empty()
-            && let Some(value) = line.echo(self.session)
+            && let Some(value) = line.echo(self.generate.session)
             && let Ok(name) = HeaderName::from_bytes(echo.as_bytes())
         {
             headers.insert(name, value);
@@ -222,7 +238,8 @@ impl Flight {
 
     /// Notices that the router's indices are not what they were.
     fn look_at_route(&self, line: &Arc<Line>, landing: &Landing, sent: Time) {
-        let (Route::Router(RoutingHeader::TargetWorker(index)), Legs::Router) = (self.route, line.target.legs) else {
+        let (Route::Router(RoutingHeader::TargetWorker(index)), Legs::Router) = (self.generate.route, line.target.legs)
+        else {
             return;
         };
         let intended = WorkerId::new(Role::Decode, index);
@@ -243,11 +260,11 @@ impl Flight {
         let raw = text(&end.head, INCARNATION_HEADER).map(str::to_owned).or(named);
         let echo = &line.target.header.echo_name;
         if let Some(value) = end.head.get(echo.as_str()).filter(|_| !echo.is_empty()) {
-            line.keep_echo(self.session, value.clone());
+            line.keep_echo(self.generate.session, value.clone());
         }
         let lost = || Finish::Error { class: ErrorClass::ConnectionClosed, message: "no answer".to_owned() };
         let answer = Answer {
-            request: self.request,
+            request: self.generate.request,
             finish: end.finish.take().unwrap_or_else(lost),
             http_status: end.status,
             prefill_worker,
@@ -273,21 +290,39 @@ impl Landing {
         Landing { end, prefill: None, decode: None, prefill_leg: None }
     }
 
-    /// The decode or colocated worker: the target's own word first, then who was posted to.
+    /// The decode or colocated worker: who was posted to; through a router, the first word that names one.
     fn served_by(&self, line: &Line) -> Option<WorkerId> {
+        if self.decode.is_some() {
+            return self.decode;
+        }
         let addresses = &line.target.addresses;
         let header = &line.target.served_by.header;
         let header = if header.is_empty() { None } else { text(&self.end.head, header) };
         let emulated = self.end.tally.emulated.as_ref().map(|emulated| emulated.worker.as_str());
         let (pointed, own_header) = (self.end.pointed.as_deref(), text(&self.end.head, WORKER_HEADER));
         let said = ServedBy { header, pointed, own_header, emulated };
-        said.words().find_map(|word| addresses.named(word)).or(self.decode)
+        let mut named = said.words().filter_map(|word| addresses.named(word));
+        named.find(|worker| worker.role != Role::Prefill)
+    }
+
+    /// The worker that served it by the target's own word, where that is none of ours.
+    fn stranger(&self, line: &Line) -> Option<&str> {
+        let header = &line.target.served_by.header;
+        let header = if header.is_empty() { None } else { text(&self.end.head, header) };
+        let named = header.or(self.end.pointed.as_deref()).filter(|name| !name.is_empty())?;
+        let emulated = text(&self.end.head, WORKER_HEADER);
+        let is_ours = |name: &str| line.target.addresses.named(name).is_some();
+        (!is_ours(named) && !emulated.is_some_and(is_ours)).then_some(named)
     }
 
     fn prefilled_by(&self, line: &Line) -> Option<WorkerId> {
+        if self.prefill.is_some() {
+            return self.prefill;
+        }
         let emulated = self.end.tally.emulated.as_ref().and_then(|emulated| emulated.prefill_worker.as_deref());
         let words = [text(&self.end.head, PREFILL_HEADER), emulated];
-        words.into_iter().flatten().find_map(|word| line.target.addresses.named(word)).or(self.prefill)
+        let mut named = words.into_iter().flatten().filter_map(|word| line.target.addresses.named(word));
+        named.find(|worker| worker.role == Role::Prefill)
     }
 
     /// An emulated worker tells them. Of a real P that the client posted to, all it knows is when its leg ended: queue,
@@ -337,10 +372,10 @@ fn prefill_end(
     outcome: Result<(LegEnd, Dur), oneshot::error::RecvError>,
 ) -> Result<Dur, LegEnd> {
     // Its task ends without a word only at the end of the run.
-    let Ok((mut end, took)) = outcome else { return Ok(Dur::ZERO) };
+    let Ok((end, took)) = outcome else { return Ok(Dur::ZERO) };
     let Some(finish) = prefill_failure(line, p, &end) else { return Ok(took) };
-    end.finish = Some(finish);
-    Err(end)
+    // What P said of itself is nothing that D served.
+    Err(LegEnd { status: end.status, again: end.again, finish: Some(finish), ..LegEnd::default() })
 }
 
 fn blame_is_open(end: &LegEnd) -> bool {
@@ -355,7 +390,13 @@ fn prefill_failure(line: &Line, p: WorkerId, end: &LegEnd) -> Option<Finish> {
         return None;
     }
     line.failed_at(p, message);
-    let class = if class.is_timeout() || class == ErrorClass::ContextLimit { class } else { ErrorClass::PrefillFailed };
+    let class = match class {
+        ErrorClass::ContextLimit | ErrorClass::KvTransferFailed | ErrorClass::KvTransferTimeout => class,
+        // Its word that D has died.
+        ErrorClass::WorkerLost if end.status.is_some() => class,
+        class if class.is_timeout() => class,
+        _ => ErrorClass::PrefillFailed,
+    };
     Some(Finish::Error { class, message: words::short(&format!("prefill failed on {p}: {message}")) })
 }
 

@@ -13,8 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::Full;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Certificate, Client, NoProxy, Proxy, RequestBuilder, Response, Url, redirect};
+use reqwest::{Body, Certificate, Client, NoProxy, Proxy, RequestBuilder, Response, Url, redirect};
 use tokio::time::timeout;
 
 use crate::live::Target;
@@ -25,7 +26,7 @@ use crate::protocol::{CallError, ErrorClass};
 /// Hosts that never go through a proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 /// Words of a connection that nobody took.
-pub(super) const REFUSED: &str = "connection refused";
+pub(in crate::live) const REFUSED: &str = "connection refused";
 /// Most bytes read of an answer that is no stream.
 const MOST_BODY: usize = 8 << 20;
 
@@ -207,7 +208,8 @@ impl Http {
         }
     }
 
-    /// POST of a generate leg; the answer's head. Beside it whether the connection was surely a kept one.
+    /// POST of a generate leg; the answer's head. The body is dropped as soon as it is written: unlike plain bytes, one
+    /// that is wrapped is not kept for a redirect. Beside it whether the connection was surely a kept one.
     pub(super) async fn begin(
         &self,
         url: &Url,
@@ -215,7 +217,7 @@ impl Http {
         json: Bytes,
     ) -> (Result<Response, reqwest::Error>, bool) {
         let size = json.len();
-        let request = self.client.post(url.clone()).headers(headers.clone()).body(json);
+        let request = self.client.post(url.clone()).headers(headers.clone()).body(Body::wrap(Full::new(json)));
         self.send(request, size).await
     }
 

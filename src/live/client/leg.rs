@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, Url};
 use serde_json::Value;
@@ -26,7 +25,9 @@ const MOST_EVENT: usize = 16 << 20;
 /// Longest wait for the end of a body whose answer is complete, so that its connection can be kept.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// Turns of the runtime in which the end of a body that has arrived becomes known.
+/// Longest wait for that end before the answer is told: servers send it right behind the end mark.
+const SETTLE: Duration = Duration::from_millis(20);
+/// Turns of the runtime in which a connection whose body has been read is back among the kept ones.
 const SETTLE_TURNS: u32 = 3;
 
 /// How a leg ended.
@@ -68,16 +69,16 @@ impl LegEnd {
         }
     }
 
-    /// Sees the end of the body if it is here already, as it is from most servers: the connection is free before the next
-    /// request looks for one. Waits for nothing.
+    /// Reads the body to its end where that is near, and lets its connection go back: it is free before the next request
+    /// looks for one.
     pub async fn settle(&mut self) {
-        for _ in 0..SETTLE_TURNS {
-            let Some(rest) = &mut self.rest else { return };
-            match rest.chunk().now_or_never() {
-                Some(Ok(Some(_))) => {}
-                Some(Ok(None) | Err(_)) => self.rest = None,
-                None => {}
+        if let Some(rest) = &mut self.rest {
+            let to_the_end = async { while let Ok(Some(_)) = rest.chunk().await {} };
+            if timeout(SETTLE, to_the_end).await.is_ok() {
+                self.rest = None;
             }
+        }
+        for _ in 0..SETTLE_TURNS {
             tokio::task::yield_now().await;
         }
     }

@@ -4,7 +4,7 @@
 //! Owns who is up and how busy (for legs the client joins itself), process identities, and the tokens a target wants
 //! echoed. Locks are held for a look-up, never across a wait.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,10 +15,13 @@ use tokio::sync::mpsc;
 use crate::base::{Rng, Role, SessionIx, Time, WorkerId};
 use crate::cluster::{PdRouter, RouteAsk};
 use crate::live::client::http::{self, ClientError, Counts, Http};
+use crate::live::client::outbox::Outbox;
 use crate::live::client::routes::Routes;
+use crate::live::client::words;
 use crate::live::clock::Clock;
 use crate::live::{Heard, Target};
-use crate::protocol::{ErrorClass, Event, RoutingHeader};
+use crate::protocol::{ErrorClass, Event, Outgoing, RoutingHeader};
+use crate::record::LedgerKind;
 use crate::scenario::Legs;
 
 /// See the module.
@@ -29,6 +32,7 @@ pub(super) struct Line {
     pub clock: Clock,
     pub heard: mpsc::Sender<Heard>,
     pub routes: Routes,
+    pub outbox: Outbox,
     /// Ids of the sessions, to know them when a worker names one.
     pub sessions: HashMap<String, SessionIx>,
     workers: BTreeMap<WorkerId, Url>,
@@ -36,6 +40,8 @@ pub(super) struct Line {
     joiner: Mutex<Joiner>,
     incarnations: Mutex<BTreeMap<WorkerId, Identities>>,
     echo: Mutex<HashMap<SessionIx, HeaderValue>>,
+    /// Workers that served requests and are none of ours, as the target names them.
+    strangers: Mutex<BTreeSet<String>>,
 }
 
 /// What it takes to join the legs of a request.
@@ -68,6 +74,7 @@ impl Line {
         target: Arc<Target>,
         clock: Clock,
         heard: mpsc::Sender<Heard>,
+        outbox: Outbox,
         sessions: HashMap<String, SessionIx>,
         seed: u64,
     ) -> Result<Line, ClientError> {
@@ -87,12 +94,14 @@ impl Line {
             clock,
             heard,
             routes: Routes::default(),
+            outbox,
             sessions,
             workers,
             router,
             joiner: Mutex::new(joiner),
             incarnations: Mutex::default(),
             echo: Mutex::default(),
+            strangers: Mutex::default(),
             target,
         })
     }
@@ -116,6 +125,16 @@ impl Line {
     /// Tells the driver; nobody there any more is the end of the run.
     pub async fn tell(&self, event: Event) {
         let _ = self.heard.send(Heard::Event(event)).await;
+    }
+
+    /// Tells the driver of a send that begins now; when that is.
+    pub async fn begin(&self, what: Outgoing) -> Time {
+        let slot = self.heard.reserve().await;
+        let at = self.clock.now();
+        if let Ok(slot) = slot {
+            slot.send(Heard::Event(Event::Sent { what, at }));
+        }
+        at
     }
 
     /// Wall time left for the first token of a request sent then.
@@ -211,6 +230,16 @@ impl Line {
         if message.contains(http::REFUSED) {
             locked(&self.incarnations).entry(worker).or_default().lost = true;
         }
+    }
+
+    /// An answer came from a worker that nobody listed: into the ledger, once for each.
+    pub async fn met_stranger(&self, name: &str) {
+        if !locked(&self.strangers).insert(name.to_owned()) {
+            return;
+        }
+        let detail = format!("{} served a request, and is no worker of this run", words::short(name));
+        let notice = Heard::Notice { kind: LedgerKind::UnlistedWorker, worker: None, detail };
+        let _ = self.heard.send(notice).await;
     }
 
     /// Keeps the token an answer wants sent back with the session's next turn.

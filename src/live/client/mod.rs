@@ -14,6 +14,7 @@ mod http;
 mod leg;
 mod line;
 mod mask;
+mod outbox;
 mod retry;
 mod routes;
 mod sse;
@@ -37,14 +38,18 @@ use crate::cluster::prefix_keys;
 use crate::live::clock::Clock;
 use crate::live::probe::RouteMap;
 use crate::live::{Heard, Target};
-use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate};
+use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate, Outgoing};
 use crate::trace::{SessionTrace, Trace};
 
-use body::{Bodies, wire_id};
+use body::wire_id;
 use flight::Flight;
 use line::{Line, locked};
+use outbox::Outbox;
 
 pub use control::Looker;
+pub(in crate::live) use http::REFUSED;
+pub(in crate::live) use retry::http_date;
+
 pub use http::{ClientCounters, ClientError, Http, Reply};
 pub use routes::{Prober, Probing};
 pub use sse::{SseParser, TooLong};
@@ -52,9 +57,8 @@ pub use words::error_message;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Client<'t> {
-    trace: &'t Trace,
-    bodies: Bodies<'t>,
+pub struct Client {
+    trace: Arc<Trace>,
     line: Arc<Line>,
     flights: Arc<Mutex<BTreeMap<RequestIx, AbortHandle>>>,
     closes: BTreeMap<(WorkerId, SessionIx), Closing>,
@@ -63,22 +67,22 @@ pub struct Client<'t> {
 /// Ends when a `close_session` has been answered, or given up.
 type Closing = watch::Receiver<()>;
 
-impl<'t> Client<'t> {
+impl Client {
     /// A client of `target` for the turns of `trace`; what it hears goes to `heard`.
     pub fn new(
-        trace: &'t Trace,
+        trace: &Arc<Trace>,
         target: Arc<Target>,
         clock: Clock,
         heard: mpsc::Sender<Heard>,
-    ) -> Result<Client<'t>, ClientError> {
+    ) -> Result<Client, ClientError> {
         let id = |session: &SessionTrace| wire_id(&session.id, &target.session_mark);
         let names = (0..).zip(&trace.sessions).map(|(index, session)| (id(session), SessionIx(index))).collect();
+        let outbox = Outbox::new(trace, &target);
         // Rooms must differ between clients of one cluster, and need not be the same again.
         let seed = RandomState::new().hash_one("rooms");
         Ok(Client {
-            trace,
-            bodies: Bodies::new(trace, &target),
-            line: Arc::new(Line::new(target, clock, heard, names, seed)?),
+            trace: Arc::clone(trace),
+            line: Arc::new(Line::new(target, clock, heard, outbox, names, seed)?),
             flights: Arc::default(),
             closes: BTreeMap::new(),
         })
@@ -87,7 +91,7 @@ impl<'t> Client<'t> {
     /// Does it, without waiting: what comes of it is heard later. Needs a running runtime.
     pub fn perform(&mut self, action: Action) {
         match action {
-            Action::Generate(generate) => self.generate(&generate),
+            Action::Generate(generate) => self.generate(generate),
             Action::OpenSession { call, worker, session } => self.open(call, worker, session),
             Action::CloseSession { worker, session } => self.close_session(worker, session),
             Action::Admit { call, worker, ask } => self.admit(call, worker, ask),
@@ -140,25 +144,19 @@ impl<'t> Client<'t> {
         let _ = timeout(bound, all).await;
     }
 
-    fn generate(&mut self, generate: &Generate) {
-        let tree = &self.trace.tree;
+    fn generate(&mut self, generate: Generate) {
+        let (tree, request) = (&self.trace.tree, generate.request);
         let prompt = if self.line.reads_prompts() { prefix_keys(tree.ids(generate.prompt)) } else { Vec::new() };
-        let flight = Flight {
-            request: generate.request,
-            session: generate.session,
-            session_id: self.session_id(generate.session),
-            route: generate.route,
-            prompt,
-            body: self.bodies.build(generate),
-        };
-        let (line, flights, request) = (Arc::clone(&self.line), Arc::clone(&self.flights), generate.request);
+        let flight = Flight { session_id: self.session_id(generate.session), prompt, generate };
+        let (line, flights) = (Arc::clone(&self.line), Arc::clone(&self.flights));
         // Held until the handle is in the books: the task may end at once on another thread.
         let mut books = locked(&self.flights);
         let task = tokio::spawn(async move {
             let (answer, mut end) = flight.fly(&line).await;
             end.settle().await;
-            line.tell(Event::Finished(Box::new(answer))).await;
+            // First: whoever hears of the end finds it out of the books.
             locked(&flights).remove(&request);
+            line.tell(Event::Finished(Box::new(answer))).await;
             end.drain().await;
         });
         let before = books.insert(request, task.abort_handle());
@@ -168,6 +166,7 @@ impl<'t> Client<'t> {
     fn open(&mut self, call: CallId, worker: WorkerId, session: SessionIx) {
         let (line, id, closing) = (Arc::clone(&self.line), self.session_id(session), self.closing(worker, session));
         tokio::spawn(async move {
+            line.begin(Outgoing::Call(call)).await;
             ended(closing).await;
             let result = control::open(&line, worker, &id).await;
             line.tell(Event::Opened { call, worker, result }).await;
@@ -190,6 +189,7 @@ impl<'t> Client<'t> {
         let (line, id) = (Arc::clone(&self.line), self.session_id(ask.session));
         let closing = self.closing(worker, ask.session);
         tokio::spawn(async move {
+            line.begin(Outgoing::Call(call)).await;
             ended(closing).await;
             let result = control::admit(&line, worker, &id, ask).await;
             line.tell(Event::Admission { call, worker, result }).await;

@@ -20,7 +20,7 @@ fn wait(text: &str, now: SystemTime) -> Option<Duration> {
 }
 
 /// Seconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, the one form that is not obsolete).
-fn http_date(text: &str) -> Option<u64> {
+pub(in crate::live) fn http_date(text: &str) -> Option<u64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (_, date) = text.split_once(", ")?;
     let parts: Vec<&str> = date.split(' ').collect();

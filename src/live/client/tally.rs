@@ -33,6 +33,8 @@ pub(super) struct Tally {
     pub events: u32,
     /// The end mark came.
     pub done: bool,
+    /// The server's own count in the last event that brought text, or after it.
+    counted: Option<u32>,
     verdict: Option<Finish>,
 }
 
@@ -149,6 +151,9 @@ impl Tally {
         let has_text =
             choices.iter().any(|choice| choice.text.0 || choice.delta.as_ref().is_some_and(Delta::is_filled));
         let counted = usage.and_then(|usage| usage.completion_tokens);
+        if has_text || counted.is_some() {
+            self.counted = counted;
+        }
         match counted {
             // A server that counts along may count a token before its text (a part of a character) or after.
             Some(tokens) if has_text => self.arrived(now, tokens.max(self.tokens + 1)),
@@ -166,6 +171,10 @@ impl Tally {
     /// There are `total` tokens now; a lower count than before says nothing.
     fn arrived(&mut self, now: Time, total: u32) {
         let Some(new) = total.checked_sub(self.tokens).filter(|new| *new > 0) else { return };
+        if matches!(self.verdict, Some(Finish::Length | Finish::Stop)) {
+            let message = format!("{new} more tokens after the finish reason");
+            self.verdict = Some(Finish::Error { class: ErrorClass::BadAnswer, message });
+        }
         self.first.get_or_insert(now);
         self.last = Some(now);
         self.runs.push(TokenRun { first: now, step: Dur::ZERO, count: new });
@@ -189,6 +198,8 @@ impl Tally {
                 self.runs.pop();
             }
         }
+        // A chunk that brought no token after all is no arrival.
+        self.last = self.runs.last().map(|run| run.first);
     }
 
     fn failed(&mut self, error: &Value) {
@@ -199,25 +210,32 @@ impl Tally {
     }
 
     fn finished(&mut self, reason: &Reason<'_>) {
-        // The first verdict counts, and an error beats any.
-        if self.verdict.is_some() {
-            return;
-        }
         let (kind, message, status, err_type) = match reason {
             Reason::Word(word) => (word, None, None, None),
             Reason::Object { kind, message, status_code, err_type } => {
                 (kind, message.as_deref(), status_code.as_ref().and_then(words::status_of), err_type.as_deref())
             }
         };
-        self.verdict = Some(match kind.as_ref() {
+        let verdict = match kind.as_ref() {
+            // Some servers write "none yet" so.
+            "" => return,
             "length" => Finish::Length,
+            "stop" | "tool_calls" | "function_call" => Finish::Stop,
             "abort" | "error" => {
                 let message = message.unwrap_or("the engine gave the request up without a word");
                 let class = words::class_of(&format!("{} {message}", err_type.unwrap_or_default()), status);
                 Finish::Abort { class, message: words::short(message) }
             }
-            _ => Finish::Stop,
-        });
+            other => {
+                let message = words::short(&format!("the answer ended with the unknown finish reason `{other}`"));
+                Finish::Error { class: ErrorClass::BadAnswer, message }
+            }
+        };
+        // The first verdict counts, and a failure beats a success.
+        let is_success = |verdict: &Finish| matches!(verdict, Finish::Length | Finish::Stop);
+        if self.verdict.as_ref().is_none_or(|before| is_success(before) && !is_success(&verdict)) {
+            self.verdict = Some(verdict);
+        }
     }
 
     /// The engine has said how it ends.
@@ -225,8 +243,11 @@ impl Tally {
         self.verdict.is_some()
     }
 
-    /// The end of a stream that came to its proper end.
-    pub fn verdict(&self) -> Finish {
+    /// The end of a stream that came to its proper end; the server's last count is the count.
+    pub fn verdict(&mut self) -> Finish {
+        if let Some(total) = self.counted.take() {
+            self.recount(total);
+        }
         let error = |class, message: &str| Finish::Error { class, message: message.to_owned() };
         match &self.verdict {
             Some(Finish::Length | Finish::Stop) if self.tokens == 0 => {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use memchr::memchr_iter;
 
@@ -20,8 +21,8 @@ const FILLER: u64 = 2;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Tokens<'t> {
-    trace: &'t Trace,
+pub(super) struct Tokens {
+    trace: Arc<Trace>,
     first: u32,
     count: u32,
     // Bytes of the longest id and its comma.
@@ -56,13 +57,13 @@ struct Part {
     end: u32,
 }
 
-impl<'t> Tokens<'t> {
+impl Tokens {
     /// Ids are `ids.0` and the `ids.1 - 1` after it; `budget` bytes of text are kept.
-    pub fn new(trace: &'t Trace, ids: (u32, u32), budget: usize) -> Tokens<'t> {
+    pub fn new(trace: &Arc<Trace>, ids: (u32, u32), budget: usize) -> Tokens {
         let nodes = (0..trace.tree.node_count()).map(|_| NodeText::default()).collect();
         let cache = Cache { nodes, by_use: BTreeMap::new(), uses: 0, bytes: 0, budget };
         let width = (ids.0.saturating_add(ids.1)).to_string().len() + 1;
-        Tokens { trace, first: ids.0, count: ids.1.max(1), width, cache }
+        Tokens { trace: Arc::clone(trace), first: ids.0, count: ids.1.max(1), width, cache }
     }
 
     /// Appends tokens `range` of a turn's prompt and answer to `out`, with commas between them.
@@ -81,6 +82,11 @@ impl<'t> Tokens<'t> {
             self.write_filler(out, source, range.start.max(covered) - covered..range.end - covered);
         }
         out.pop();
+    }
+
+    /// Bytes that so many tokens and their commas take at most.
+    pub fn most_bytes(&self, tokens: u32) -> usize {
+        tokens as usize * self.width
     }
 
     /// The body of a turn is written: after a session's last one, what it alone can have needed is dropped.
@@ -104,16 +110,17 @@ impl<'t> Tokens<'t> {
     }
 
     fn write_blocks(&mut self, out: &mut Vec<u8>, path: BlockPath, tokens: Range<u32>) {
-        let size = self.trace.tree.block_size();
+        let trace = Arc::clone(&self.trace);
+        let size = trace.tree.block_size();
         let (from, to) = (tokens.start / size, tokens.end.div_ceil(size));
-        for part in parts(&self.trace.tree, path) {
+        for part in parts(&trace.tree, path) {
             let (start, end) = (part.start.max(from), part.end.min(to));
             if start >= end {
                 continue;
             }
             self.fill(part.node, end);
             let node = &self.cache.nodes[part.node.ix()];
-            let node_start = self.trace.tree.start(part.node);
+            let node_start = trace.tree.start(part.node);
             let bounds = |block: u32| {
                 let ix = (block - node_start) as usize;
                 let begin = if ix == 0 { 0 } else { node.ends[ix - 1] };
@@ -238,7 +245,7 @@ mod tests {
     use super::*;
     use crate::live::client::tests::support::trace_of;
 
-    fn ids(tokens: &mut Tokens<'_>, request: u32, range: Range<u32>) -> Vec<u32> {
+    fn ids(tokens: &mut Tokens, request: u32, range: Range<u32>) -> Vec<u32> {
         let mut out = Vec::new();
         tokens.write(&mut out, RequestIx(request), range);
         if out.is_empty() {
@@ -248,7 +255,7 @@ mod tests {
     }
 
     /// Two sessions of three turns with a shared first block; blocks of 64, prompts that end inside one.
-    fn chain() -> Trace {
+    fn chain() -> Arc<Trace> {
         let row = |session: &str, turn: u32, input: u32, ids: &[u64]| {
             format!(
                 r#"{{"session_id":"{session}","turn_id":{turn},"timestamp":{turn},"input_length":{input},"output_length":70,"hash_ids":{ids:?}}}"#

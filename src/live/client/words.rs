@@ -9,18 +9,22 @@ use crate::protocol::ErrorClass;
 /// Longest message kept, bytes.
 const MOST_WORDS: usize = 600;
 
+/// P's word that D has died: told by the leg of P, but no fault of its own.
+const D_DIED: &str = "decode instance could be dead, its connection was closed";
+
+/// A hand-off of KV that failed, whichever leg tells it.
+const TRANSFERS: [&str; 4] =
+    ["decode handshake failed", "decode transfer failed", "prefill transfer failed", "kvtransfererror"];
+
 /// A fragment of a message and the class it stands for. The first that fits decides, so the more telling come first.
 const TEXTS: &[(&str, ErrorClass)] = &[
-    // P's word that D has died: told by the leg of P, but no fault of its own.
-    ("decode instance could be dead, its connection was closed", ErrorClass::WorkerLost),
+    (D_DIED, ErrorClass::WorkerLost),
     ("exceeds the maximum number of tokens", ErrorClass::ContextLimit),
     ("maximum context length", ErrorClass::ContextLimit),
     ("model's context length", ErrorClass::ContextLimit),
     ("context_length_exceeded", ErrorClass::ContextLimit),
     ("longer than the maximum model length", ErrorClass::ContextLimit),
     ("exceeds the maximum allowed length", ErrorClass::ContextLimit),
-    ("prefill bootstrap failed", ErrorClass::PrefillFailed),
-    ("prefill transfer failed", ErrorClass::PrefillFailed),
     ("prefill server error", ErrorClass::PrefillFailed),
     ("prefill failed", ErrorClass::PrefillFailed),
     ("prefill_", ErrorClass::PrefillFailed),
@@ -44,6 +48,15 @@ const UNANSWERED: [&str; 2] = ["cannot be reached", "was lost"];
 pub(super) fn class_of(words: &str, status: Option<u16>) -> ErrorClass {
     let words = words.to_ascii_lowercase();
     let has = |text: &str| words.contains(text);
+    // Before the words of whoever passes them on.
+    if has("prefill bootstrap failed") {
+        return ErrorClass::PrefillFailed;
+    }
+    let is_transfer = TRANSFERS.into_iter().any(has);
+    if is_transfer && !has(D_DIED) {
+        let waited = ["timeout", "timed out", "could be dead"].into_iter().any(has);
+        return if waited { ErrorClass::KvTransferTimeout } else { ErrorClass::KvTransferFailed };
+    }
     if let Some(&(_, class)) = TEXTS.iter().find(|(text, _)| has(text)) {
         return class;
     }
@@ -52,10 +65,6 @@ pub(super) fn class_of(words: &str, status: Option<u16>) -> ErrorClass {
     }
     if has("session id") && has("does not exist") {
         return ErrorClass::SessionNotFound;
-    }
-    if has("decode handshake failed") || has("decode transfer failed") || has("kvtransfererror") {
-        let waited = ["timeout", "timed out", "could be dead"].into_iter().any(has);
-        return if waited { ErrorClass::KvTransferTimeout } else { ErrorClass::KvTransferFailed };
     }
     of_status(status)
 }
@@ -165,6 +174,22 @@ mod tests {
               instance could be dead, remote mooncake session H:P is not alive",
                 Some(500),
                 ErrorClass::KvTransferTimeout,
+            ),
+            (
+                "prefill_internal_error Prefill server error (500) from http://p: KVTransferError(bootstrap_room=7): \
+                 transfer failed",
+                Some(500),
+                ErrorClass::KvTransferFailed,
+            ),
+            (
+                "Prefill bootstrap failed with exception KVTransferError(bootstrap_room=7)",
+                Some(500),
+                ErrorClass::PrefillFailed,
+            ),
+            (
+                "KVTransferError(bootstrap_room=7): Decode instance could be dead, its connection was closed",
+                Some(500),
+                ErrorClass::WorkerLost,
             ),
             ("Decode handshake failed for request rank=0", Some(500), ErrorClass::KvTransferFailed),
             ("KVTransferError from P0 to D2: transfer failed", Some(500), ErrorClass::KvTransferFailed),

@@ -16,7 +16,7 @@ const CLOSE: Duration = Duration::from_secs(2);
 
 /// Closes what is open and puts the facts together.
 pub(super) async fn settle(
-    mut turning: Turning<'_, Client<'_>>,
+    mut turning: Turning<'_, Client>,
     target: &Target,
     options: &DriveOptions,
     sampler: Sampler,
@@ -36,6 +36,8 @@ pub(super) async fn settle(
     harness.connections = counters.connections;
     harness.http_requests = counters.requests;
     harness.bytes_sent = counters.bytes_sent;
+    harness.retries = counters.retries;
+    harness.throttled = counters.throttled;
     let Done { workers, transfers, .. } = accounts(&turning.wire, target, &mut harness).await;
     let facts = RunFacts {
         workers,
@@ -51,7 +53,7 @@ pub(super) async fn settle(
 }
 
 /// What the workers count themselves. Only emulated ones tell; one that is gone takes its counters with it.
-async fn accounts(client: &Client<'_>, target: &Target, harness: &mut HarnessFacts) -> Done {
+async fn accounts(client: &Client, target: &Target, harness: &mut HarnessFacts) -> Done {
     let after = match target.emulated {
         true => Accounts::read(&target.addresses, client.looker().http(), CLOSE).await,
         false => Accounts::default(),

@@ -45,6 +45,9 @@ const TOLD: usize = 16_384;
 /// Messages from sockets that may wait.
 const HEARD: usize = 4096;
 
+/// Tasks that may run before sockets, timers and the loop are looked at again: each may build a body.
+const TASKS_AT_ONCE: u32 = 16;
+
 /// Wall time for what is made between the start of the driver's thread and that of the run: client, replayer.
 const PREPARE: Duration = Duration::from_millis(20);
 
@@ -82,7 +85,7 @@ pub enum LiveError {
 /// # Errors
 /// When the observer fails, or the driver cannot start; a target that misbehaves is a record.
 pub fn drive(
-    trace: &Trace,
+    trace: &Arc<Trace>,
     setup: Setup,
     target: Target,
     options: DriveOptions,
@@ -113,7 +116,7 @@ struct Ends {
 }
 
 /// What probes found before the run, and how to find it anew.
-fn find_routes(client: &Client<'_>, target: &Arc<Target>) {
+fn find_routes(client: &Client, target: &Arc<Target>) {
     let Some(map) = &target.route_map else { return };
     client.set_route_map(map.clone());
     let (target, looker) = (Arc::clone(target), client.looker());
@@ -125,7 +128,7 @@ fn find_routes(client: &Client<'_>, target: &Arc<Target>) {
 
 /// What a run is made of.
 struct Work<'t> {
-    trace: &'t Trace,
+    trace: &'t Arc<Trace>,
     setup: Setup,
     ideal_hits: &'t [u32],
     target: Target,
@@ -135,7 +138,8 @@ struct Work<'t> {
 
 fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
     let Work { trace, setup, ideal_hits, target, options, notices } = work;
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(LiveError::Start)?;
+    let runtime =
+        Builder::new_current_thread().event_interval(TASKS_AT_ONCE).enable_all().build().map_err(LiveError::Start)?;
     let ended = runtime.block_on(async {
         let target = Arc::new(target);
         let (heard, hears) = mpsc::channel(HEARD);
@@ -147,7 +151,7 @@ fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
             health::watch(&client.looker(), workers, every, &heard);
         }
         notices.map(|notices| tokio::spawn(pass_on(notices, heard)));
-        let replayer = Replayer::new(trace, setup.replayer, ideal_hits);
+        let replayer = Replayer::new(trace, setup.replayer, ideal_hits).with_told_sends();
         let turning = Turning::new(replayer, client, ends, hears, options.drain);
         let ended = turning.run().await.map_err(LiveError::Start)?;
         Ok::<_, LiveError>(end::settle(ended, &target, &options, sampler).await)

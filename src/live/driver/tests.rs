@@ -2,28 +2,32 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::relay::relay;
-use super::turn::{Turning, Wire};
+use super::turn::{BEGUN_AT_ONCE, Turning, Wire};
 use super::{Ends, TOLD};
 use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
 use crate::live::Heard;
 use crate::live::clock::Clock;
-use crate::protocol::{Action, Answer, Event, Finish, Phases, Route, TokenRun};
+use crate::protocol::{Action, Answer, Event, Finish, Generate, Outgoing, Phases, Route, TokenRun};
 use crate::record::{LedgerEvent, LedgerKind, Outcome, RequestRecord};
 use crate::replay::{Observer, Progress, Replayer};
 use crate::scenario::{Setup, load_text};
 use crate::trace::{ReadOptions, Trace, read_bytes};
 
-/// Answers every request in full after a wait; the hanging ones never.
+/// Answers every request in full after a wait; the hanging ones never. Sends one request at a time, each in its turn.
 struct Memory {
     heard: mpsc::Sender<Heard>,
     clock: Clock,
+    /// Wait before each send, as for room for a long body.
+    waits: Duration,
+    turn: Arc<Mutex<()>>,
     takes: Duration,
     hangs: Vec<RequestIx>,
     aborted: Vec<RequestIx>,
@@ -33,12 +37,20 @@ impl Wire for Memory {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Generate(ask) => {
-                if self.hangs.contains(&ask.request) {
-                    return;
-                }
-                let (heard, clock, takes) = (self.heard.clone(), self.clock, self.takes);
+                let (heard, clock, takes, waits) = (self.heard.clone(), self.clock, self.takes, self.waits);
+                let (hangs, turn) = (self.hangs.contains(&ask.request), Arc::clone(&self.turn));
                 let Route::Worker(worker) = ask.route else { panic!("dp posts to workers") };
                 tokio::spawn(async move {
+                    let turn = turn.lock().await;
+                    if !waits.is_zero() {
+                        tokio::time::sleep(waits).await;
+                    }
+                    let sent = Event::Sent { what: Outgoing::Request(ask.request), at: clock.now() };
+                    let _ = heard.send(Heard::Event(sent)).await;
+                    drop(turn);
+                    if hangs {
+                        return;
+                    }
                     tokio::time::sleep(takes).await;
                     let answer = answer(ask.request, worker, ask.output_tokens, clock.now());
                     let _ = heard.send(Heard::Event(Event::Finished(Box::new(answer)))).await;
@@ -124,7 +136,26 @@ struct Played {
     took: Time,
 }
 
-fn play(trace: &Trace, mut keeper: Keeper, takes_ms: u64, hangs: &[u32], drain: Duration) -> Played {
+fn play(trace: &Trace, keeper: Keeper, takes_ms: u64, hangs: &[u32], drain: Duration) -> Played {
+    let wire = |heard, clock| Memory {
+        heard,
+        clock,
+        waits: Duration::ZERO,
+        turn: Arc::default(),
+        takes: Duration::from_millis(takes_ms),
+        hangs: hangs.iter().copied().map(RequestIx).collect(),
+        aborted: Vec::new(),
+    };
+    play_on(trace, keeper, wire, |wire| wire.aborted, drain)
+}
+
+fn play_on<W: Wire>(
+    trace: &Trace,
+    mut keeper: Keeper,
+    wire: impl FnOnce(mpsc::Sender<Heard>, Clock) -> W + Send,
+    aborted: impl FnOnce(W) -> Vec<RequestIx> + Send,
+    drain: Duration,
+) -> Played {
     let scenario =
         "replay.mechanism = 'dp'\ncluster = { prefill = 0, decode = 0, colocated = 2 }\npolicy.name = 'default'";
     let setup = Setup::new(&load_text("s.toml", scenario).unwrap(), trace, "id").unwrap();
@@ -137,20 +168,13 @@ fn play(trace: &Trace, mut keeper: Keeper, takes_ms: u64, hangs: &[u32], drain: 
         let driver = scope.spawn(|| {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let (heard, hears) = mpsc::channel(64);
+                let (heard, hears) = mpsc::channel(2 * BEGUN_AT_ONCE + 1);
                 let notice = Heard::Notice { kind: LedgerKind::Fault, worker: None, detail: "told".into() };
                 heard.send(notice).await.unwrap();
-                let wire = Memory {
-                    heard,
-                    clock,
-                    takes: Duration::from_millis(takes_ms),
-                    hangs: hangs.iter().copied().map(RequestIx).collect(),
-                    aborted: Vec::new(),
-                };
-                let replayer = Replayer::new(trace, setup.replayer, &ideal_hits);
-                let turning = Turning::new(replayer, wire, Ends { clock, told, halted }, hears, drain);
+                let replayer = Replayer::new(trace, setup.replayer, &ideal_hits).with_told_sends();
+                let turning = Turning::new(replayer, wire(heard, clock), Ends { clock, told, halted }, hears, drain);
                 let ended = turning.run().await.unwrap();
-                (ended.broken_off, ended.wire.aborted)
+                (ended.broken_off, aborted(ended.wire))
             })
         });
         failed = relay(tells, clock, halt, &mut keeper).is_err();
@@ -206,4 +230,74 @@ fn an_observer_that_fails_ends_the_run_at_once() {
     assert!(played.failed);
     assert_eq!(played.keeper.records.len(), 1);
     assert!(played.took < Time::ZERO + Dur::from_millis(20_000), "it waits for no drain");
+}
+
+#[test]
+fn a_failing_observer_ends_a_run_that_drains_already() {
+    let keeper = Keeper { break_after: Some(1), fail_after: Some(2), ..Keeper::default() };
+    let played = play(&trace(3), keeper, 80, &[6], 600 * SECOND);
+    assert!(played.failed && played.broken_off);
+    assert!(played.took < Time::ZERO + Dur::from_millis(60_000), "it waits for no drain");
+}
+
+#[test]
+fn what_waits_for_its_send_is_late_and_skipped_when_the_run_is_broken_off() {
+    let trace = trace(60);
+    let keeper = Keeper { break_after: Some(5), ..Keeper::default() };
+    let wire = |heard, clock| Memory {
+        heard,
+        clock,
+        waits: Duration::from_millis(10),
+        turn: Arc::default(),
+        takes: Duration::from_millis(1),
+        hangs: Vec::new(),
+        aborted: Vec::new(),
+    };
+    let played = play_on(&trace, keeper, wire, |wire| wire.aborted, 60 * SECOND);
+    assert!(played.broken_off && played.keeper.records.len() == 180);
+    let (ok, skipped) = (count(&played, Outcome::Ok), count(&played, Outcome::Skipped));
+    assert!(ok >= 5 && ok + skipped == 180, "what was sent may end, the rest is not sent: {ok} {skipped}");
+    assert!(played.aborted.len() > 1, "they were on their way: {:?}", played.aborted);
+    for record in &played.keeper.records {
+        assert_eq!(record.sent_ns.is_some(), record.outcome == Outcome::Ok, "{record:?}");
+        assert!(record.schedule_lag_ms.is_none_or(|lag| lag >= 9.0), "the wait is the harness's: {record:?}");
+        assert!(
+            record.e2e_ms.is_none_or(|e2e| e2e < 10_000.0) && record.attempts == u32::from(record.sent_ns.is_some())
+        );
+    }
+}
+
+/// Answers at once into a channel that takes what one round may begin, and not more.
+struct Eager {
+    heard: mpsc::Sender<Heard>,
+    clock: Clock,
+}
+
+impl Wire for Eager {
+    fn perform(&mut self, action: Action) {
+        let Action::Generate(Generate { request, route: Route::Worker(worker), output_tokens, .. }) = action else {
+            return;
+        };
+        let now = self.clock.now();
+        for event in [
+            Event::Sent { what: Outgoing::Request(request), at: now },
+            Event::Finished(Box::new(answer(request, worker, output_tokens, now))),
+        ] {
+            self.heard.try_send(Heard::Event(event)).expect("the loop hears before it begins more");
+        }
+    }
+}
+
+#[test]
+fn a_loop_with_everything_due_at_once_still_hears() {
+    let row = |session| {
+        format!(
+            "{{\"session_id\":\"s{session}\",\"turn_id\":0,\"timestamp\":0,\"input_length\":64,\"output_length\":2}}\n"
+        )
+    };
+    let text: String = (0..500).map(row).collect();
+    let trace = read_bytes("t.jsonl", text.as_bytes(), &ReadOptions::default()).unwrap();
+    let wire = |heard, clock| Eager { heard, clock };
+    let played = play_on(&trace, Keeper::default(), wire, |_| Vec::new(), SECOND);
+    assert_eq!(count(&played, Outcome::Ok), 500);
 }

@@ -1,12 +1,15 @@
 //! The loop: what is due goes out at its time; what sockets say goes in as it comes.
 //!
-//! Invariant: while a request has no record, the loop waits for a timer of the replayer, a word of the client or both.
+//! Invariants: while a request has no record, the loop waits for a timer of the replayer, a word of the client or both;
+//! whatever woke it, and however far behind it is, every round hears the client, the caller and the timers, and lets the
+//! tasks run.
 
 use std::io;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use tokio::select;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -25,6 +28,8 @@ use crate::replay::{Progress, Replayer};
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 /// Messages taken in before timers are looked at again.
 const HEARD_AT_ONCE: usize = 64;
+/// Actions begun before messages and timers are looked at again.
+pub(super) const BEGUN_AT_ONCE: usize = 32;
 
 /// What the loop needs of a client.
 pub(super) trait Wire {
@@ -32,7 +37,7 @@ pub(super) trait Wire {
     fn perform(&mut self, action: Action);
 }
 
-impl Wire for Client<'_> {
+impl Wire for Client {
     fn perform(&mut self, action: Action) {
         Client::perform(self, action);
     }
@@ -55,13 +60,6 @@ pub(super) struct Turning<'t, W> {
     drain: Dur,
     drained_at: Option<Time>,
     progress_at: Time,
-}
-
-/// What the loop woke up for.
-enum Woke {
-    Due,
-    Heard(Heard),
-    Halted(Halt),
 }
 
 impl<'t, W: Wire> Turning<'t, W> {
@@ -87,14 +85,16 @@ impl<'t, W: Wire> Turning<'t, W> {
     pub async fn run(mut self) -> io::Result<Self> {
         let alarm = Alarm::new()?;
         alarm.sleep(self.clock.until_start()).await?;
-        self.carry();
-        while !self.replayer.is_done() {
-            let woke = self.wait(&alarm).await?;
-            self.wake(woke);
+        loop {
             if self.carry() {
                 // The tasks of the actions must get to their sockets, also when the next turn is already due.
                 yield_now().await;
+            } else if self.replayer.is_done() {
+                break;
+            } else {
+                self.wait(&alarm).await?;
             }
+            self.look_around();
         }
         self.tell_progress();
         Ok(self)
@@ -107,50 +107,68 @@ impl<'t, W: Wire> Turning<'t, W> {
         while self.replayer.awaits_calls() {
             let Ok(Some(heard)) = timeout(self.clock.until(until), self.hears.recv()).await else { return };
             self.hear(heard);
-            self.carry();
+            while self.carry() {}
         }
     }
 
-    async fn wait(&mut self, alarm: &Alarm) -> io::Result<Woke> {
+    /// Waits until something is due, said or wished.
+    async fn wait(&mut self, alarm: &Alarm) -> io::Result<()> {
         let timer = self.replayer.poll_timeout().map(|(at, _)| at);
         let due = timer.into_iter().chain(self.drained_at).chain([self.progress_at]).min().unwrap_or(Time::MAX);
         select! {
-            biased;
-            waited = alarm.sleep(self.clock.until(due)) => waited.map(|()| Woke::Due),
-            heard = self.hears.recv() => Ok(heard.map_or(Woke::Due, Woke::Heard)),
-            halt = &mut self.halted, if !self.broken_off => Ok(Woke::Halted(halt.unwrap_or(Halt::Now))),
+            waited = alarm.sleep(self.clock.until(due)) => waited?,
+            Some(heard) = self.hears.recv() => self.hear(heard),
+            halt = &mut self.halted, if !self.broken_off => self.halt(halt.unwrap_or(Halt::Now)),
         }
+        Ok(())
     }
 
-    fn wake(&mut self, woke: Woke) {
-        let now = self.clock.now();
-        match woke {
-            Woke::Due => self.replayer.handle_timeout(now),
-            Woke::Heard(heard) => {
-                self.hear(heard);
-                for _ in 1..HEARD_AT_ONCE {
-                    let Ok(heard) = self.hears.try_recv() else { break };
-                    self.hear(heard);
-                }
-            }
-            Woke::Halted(halt) => {
-                self.broken_off = true;
-                match halt {
-                    Halt::Drain => {
-                        self.replayer.drain(now);
-                        self.drained_at = Some(now + self.drain);
-                    }
-                    Halt::Now => self.replayer.interrupt(now),
-                }
-            }
+    /// Takes in what was said, wished and has become due.
+    fn look_around(&mut self) {
+        for _ in 0..HEARD_AT_ONCE {
+            let Ok(heard) = self.hears.try_recv() else { break };
+            self.hear(heard);
         }
+        match self.halted.try_recv() {
+            _ if self.broken_off => {}
+            Ok(halt) => self.halt(halt),
+            Err(TryRecvError::Closed) => self.halt(Halt::Now),
+            Err(TryRecvError::Empty) => {}
+        }
+        let now = self.clock.now();
+        self.replayer.handle_timeout(now);
         if self.drained_at.is_some_and(|at| now >= at) {
             self.drained_at = None;
-            self.replayer.interrupt(now);
+            self.interrupt();
         }
         if now >= self.progress_at {
             self.tell_progress();
             self.progress_at = now + self.clock.of_wall(PROGRESS_EVERY);
+        }
+    }
+
+    fn halt(&mut self, halt: Halt) {
+        self.broken_off = true;
+        match halt {
+            Halt::Drain => {
+                self.hear_all();
+                let now = self.clock.now();
+                self.replayer.drain(now);
+                self.drained_at = Some(now + self.drain);
+            }
+            Halt::Now => self.interrupt(),
+        }
+    }
+
+    fn interrupt(&mut self) {
+        self.hear_all();
+        self.replayer.interrupt(self.clock.now());
+    }
+
+    /// Nothing that was sent may be taken as unsent when the run is broken off.
+    fn hear_all(&mut self) {
+        while let Ok(heard) = self.hears.try_recv() {
+            self.hear(heard);
         }
     }
 
@@ -172,12 +190,14 @@ impl<'t, W: Wire> Turning<'t, W> {
         self.tell(Told::Ledger(Box::new(event)));
     }
 
-    /// Sends what is to be sent, then hands out what was produced; true when something was sent.
+    /// Begins some of what is to be done, then hands out what was produced; true when something was begun.
     fn carry(&mut self) -> bool {
-        let mut sent = false;
-        while let Some(action) = self.replayer.poll_action() {
+        let mut begun = 0;
+        while begun < BEGUN_AT_ONCE
+            && let Some(action) = self.replayer.poll_action()
+        {
             self.wire.perform(action);
-            sent = true;
+            begun += 1;
         }
         while let Some(line) = self.replayer.poll_ledger() {
             self.tell(Told::Ledger(Box::new(line)));
@@ -186,7 +206,7 @@ impl<'t, W: Wire> Turning<'t, W> {
             self.ended = self.ended.max(Time(record.ended_ns));
             self.tell(Told::Record(Box::new(record), tokens));
         }
-        sent
+        begun > 0
     }
 
     fn tell_progress(&mut self) {
@@ -199,10 +219,11 @@ impl<'t, W: Wire> Turning<'t, W> {
         self.tell(Told::Progress(progress));
     }
 
-    /// Hands something to the caller. One that has gone has failed and stops the run.
+    /// Hands something to the caller. One that has gone has failed and stops the run, whatever it wished before.
     fn tell(&mut self, told: Told) {
         if !self.deaf && self.told.send(told).is_err() {
-            self.deaf = true;
+            (self.deaf, self.broken_off, self.drained_at) = (true, true, None);
+            self.replayer.interrupt(self.clock.now());
         }
     }
 }

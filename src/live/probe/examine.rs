@@ -5,8 +5,8 @@ use tokio::runtime::Builder;
 use super::checks::{Check, checks};
 use super::look::{glance, look};
 use crate::live::client::Http;
-use crate::live::resolve::describe;
-use crate::live::{Addresses, Dialect, ResolveError, Secrets};
+use crate::live::resolve::{adopt, describe, refuse};
+use crate::live::{Addresses, ResolveError, Secrets};
 use crate::scenario::{Needs, Scenario};
 
 /// Connections a look needs at a time: all questions to a worker at once.
@@ -26,14 +26,28 @@ pub fn examine(
     let runtime = Builder::new_current_thread().enable_all().build().map_err(ResolveError::Start)?;
     let found = runtime.block_on(async {
         let http = Http::new(&target)?;
-        // OpenAI endpoints refuse a request without a model; SGLang's own takes it.
-        if target.model.is_empty() && target.dialect != Dialect::Generate {
-            let seen = glance(&target, &http).await;
-            target.model = seen.workers.iter().find_map(|worker| worker.models.first().cloned()).unwrap_or_default();
-        }
+        let seen = glance(&target, &http).await;
+        adopt(scenario, &seen, &mut target);
         let facts = look(&target, &needs, &http).await;
-        Ok(checks(&needs, &target, &facts))
+        let refused = refuse(scenario, &facts, &target).err();
+        Ok(checks(&needs, &target, &facts).into_iter().chain(refused.and_then(refusal)).collect())
     });
     runtime.shutdown_background();
     found
+}
+
+/// A row for what a run would be refused for, where no other row says it.
+fn refusal(error: ResolveError) -> Option<Check> {
+    match error {
+        ResolveError::SessionsReachP { .. } | ResolveError::Speed { .. } => {
+            Some(Check::fail("replay", format!("is refused: {error}")))
+        }
+        // Rows of their own: workers and router, router kind, bootstrap, target header.
+        ResolveError::Down { .. }
+        | ResolveError::UnknownRouter { .. }
+        | ResolveError::Bootstrap { .. }
+        | ResolveError::Routes { .. }
+        | ResolveError::Client(_)
+        | ResolveError::Start(_) => None,
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::question::{Answers, Question};
 use crate::base::WorkerId;
-use crate::live::api::{AdmitReply, ModelList, ServerInfo, WORKER_HEADER};
+use crate::live::api::{AdmitReply, LoadsReply, ModelList, ServerInfo, WORKER_HEADER};
 use crate::scenario::RouterKind;
 
 /// A worker as it presents itself.
@@ -36,6 +36,10 @@ pub struct WorkerFacts {
     pub admission: Option<Result<(), String>>,
     /// Where its load can be read.
     pub loads: Option<Question>,
+    /// Tokens it holds in cache and sessions; only emulated workers tell.
+    pub held_tokens: Option<u64>,
+    /// Its calendar less ours, seconds; see [`super::Reply`].
+    pub clock_ahead_s: Option<f64>,
     /// It publishes KV events; `None`: it does not say.
     pub kv_events: Option<bool>,
     /// One token; `None`: not asked.
@@ -68,6 +72,8 @@ pub enum Engine {
     Sglang,
     /// vLLM.
     Vllm,
+    /// A PD router, given as a worker.
+    Router,
     /// Something else.
     Other,
 }
@@ -87,6 +93,8 @@ pub struct RouterFacts {
     pub version: String,
     /// URLs of its decode workers, in the order of its own list; empty when it does not say.
     pub decode: Vec<String>,
+    /// Its calendar less ours, seconds; see [`super::Reply`].
+    pub clock_ahead_s: Option<f64>,
     /// It refused one of the questions with 401 or 403.
     pub unauthorized: bool,
 }
@@ -98,6 +106,7 @@ impl Engine {
             Engine::Emulated => "emulated",
             Engine::Sglang => "SGLang",
             Engine::Vllm => "vLLM",
+            Engine::Router => "a router",
             Engine::Other => "unknown server",
         }
     }
@@ -121,6 +130,8 @@ impl WorkerFacts {
             sessions: sessions_of(answers),
             admission: answers.0.get(&Question::Admission).map(admits),
             loads: [Question::Loads, Question::GetLoad].into_iter().find(|asked| tells_loads(answers, *asked)),
+            held_tokens: answers.read(Question::Loads).filter(|_| engine == Engine::Emulated).map(held),
+            clock_ahead_s: answers.reply(Question::Health).and_then(|reply| reply.clock_ahead_s),
             kv_events: raw.as_ref().and_then(kv_events_of),
             generate: answers.0.get(&Question::Generate).map(succeeds),
             keep_alive_s: answers.header("keep-alive").and_then(keep_alive_of),
@@ -153,6 +164,7 @@ impl RouterFacts {
             kind,
             version,
             decode: decode_urls(&workers),
+            clock_ahead_s: answers.reply(Question::Health).and_then(|reply| reply.clock_ahead_s),
             unauthorized: answers.is_unauthorized(),
         }
     }
@@ -177,9 +189,13 @@ fn health_of(answers: &Answers) -> Health {
 
 fn engine_of(info: Option<&ServerInfo>, models: &ModelList, answers: &Answers) -> Engine {
     let owner = models.data.first().map(|card| card.owned_by.as_str()).unwrap_or_default();
-    let emulated = info.is_some_and(|info| info.emulated.is_some()) || answers.header(WORKER_HEADER).is_some();
+    let named = info.and_then(|info| info.emulated.as_ref());
+    let is_router =
+        named.is_some_and(|emulated| emulated.worker == "router") || answers.header("x-smg-error-code").is_some();
+    let emulated = named.is_some() || answers.header(WORKER_HEADER).is_some();
     let sglang = info.is_some_and(|info| !info.version.is_empty() && info.max_total_num_tokens > 0);
     match owner {
+        _ if is_router => Engine::Router,
         _ if emulated => Engine::Emulated,
         "sglang" => Engine::Sglang,
         _ if sglang => Engine::Sglang,
@@ -194,7 +210,7 @@ fn version_of(engine: Engine, info: Option<&ServerInfo>, answers: &Answers) -> S
     let served = info.map(|info| info.version.clone()).filter(|version| !version.is_empty());
     let named = said["version"].as_str().map(str::to_owned);
     match engine {
-        Engine::Emulated => own.or(served),
+        Engine::Emulated | Engine::Router => own.or(served),
         Engine::Sglang => served,
         Engine::Vllm => named,
         Engine::Other => named.or_else(|| answers.header("server").map(str::to_owned)),
@@ -207,6 +223,10 @@ fn tells_loads(answers: &Answers, asked: Question) -> bool {
     let body: Value = answers.read(asked).unwrap_or_default();
     let ranks = if asked == Question::Loads { &body["loads"] } else { &body };
     ranks.as_array().is_some_and(|ranks| !ranks.is_empty() && ranks.iter().all(Value::is_object))
+}
+
+fn held(loads: LoadsReply) -> u64 {
+    loads.loads.iter().map(|load| load.num_total_tokens).sum()
 }
 
 /// An endpoint that is there, whatever it thinks of the question: 404 and 405 mean that it is not, nor does a 200 without

@@ -3,7 +3,7 @@
 //! Owns the order of questions and their time limits. Reads nothing out of the answers. Whatever a target does, a look
 //! ends: each question has a limit, and so has the row of route probes.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -35,19 +35,39 @@ pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
     let named = async { if way == Way::Named { look.named().await } else { Vec::new() } };
     let serving = async { if way == Way::Router { look.serving(needs).await } else { None } };
     let router = async { if way == Way::Worker { None } else { look.router().await } };
-    let (workers, router, routes, named, serving) = tokio::join!(workers, router, routes, named, serving);
-    Facts { workers, router, routes, named, serving }
+    let bootstrap = bootstrap_servers(target, needs, http);
+    let (workers, router, routes, named, serving, bootstrap) =
+        tokio::join!(workers, router, routes, named, serving, bootstrap);
+    Facts { workers, router, routes, named, serving, bootstrap }
 }
 
 /// Who and what the servers are, in one round of cheap questions: nothing is generated, no session opened.
 pub async fn glance(target: &Target, http: &Http) -> Facts {
-    const WORKER: &[Question] = &[Question::Health, Question::ServerInfo, Question::Models, Question::Version];
+    const WORKER: &[Question] =
+        &[Question::Health, Question::ServerInfo, Question::Models, Question::Version, Question::Loads];
     let look = Look::new(target, http);
     let worker = async |(id, endpoint): (WorkerId, &Endpoint)| {
         WorkerFacts::of(id, &endpoint.url, &look.ask_all(&endpoint.url, WORKER).await)
     };
     let (workers, router) = tokio::join!(join_all(target.addresses.workers().map(worker)), look.router());
-    Facts { workers, router, routes: None, named: Vec::new(), serving: None }
+    Facts { workers, router, routes: None, named: Vec::new(), serving: None, bootstrap: Vec::new() }
+}
+
+/// Whether P's bootstrap servers answer, where it is the client that names them to D.
+pub async fn bootstrap_servers(target: &Target, needs: &Needs, http: &Http) -> Vec<(WorkerId, Result<(), String>)> {
+    if Way::of(target, needs) != Way::Direct {
+        return Vec::new();
+    }
+    let look = Look::new(target, http);
+    let prefill = target.addresses.workers().filter(|(id, _)| id.role == Role::Prefill);
+    let asked = prefill.filter_map(|(id, endpoint)| Some((id, endpoint, endpoint.bootstrap_port?)));
+    join_all(asked.map(async |(id, endpoint, port)| {
+        let host = Address::parse(&endpoint.url).map_or(String::new(), |address| address.host);
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let looked = look.within(http.get(&format!("http://{host}:{port}/health"))).await;
+        (id, looked.map(|_| ()))
+    }))
+    .await
 }
 
 /// Whether requests carry an index of the router's own list, which must be tried before it means anything.
@@ -171,9 +191,15 @@ impl<'a> Look<'a> {
         body["bootstrap_room"] = json!(u64::from(std::process::id()) << 16 | u64::from(worker.index));
         let path = Question::Generate.path(self.target);
         let (first, second) = (format!("{}{path}", other.url), format!("{}{path}", decode.url));
-        let (prefilled, decoded) = tokio::join!(self.post(&first, None, &body), self.post(&second, None, &body));
-        let refused = prefilled.as_ref().is_ok_and(|reply| reply.status != 200);
-        Some(if refused || prefilled.is_err() { prefilled } else { decoded })
+        // A leg whose other one has failed waits in vain: the failure is the answer.
+        let leg = async |url: &str| {
+            let looked = self.post(url, None, &body).await;
+            if super::facts::succeeds(&looked).is_ok() { Ok(looked) } else { Err(looked) }
+        };
+        Some(match tokio::try_join!(leg(&first), leg(&second)) {
+            Ok((_, decoded)) => decoded,
+            Err(failed) => failed,
+        })
     }
 
     async fn router(&self) -> Option<RouterFacts> {
@@ -265,6 +291,11 @@ impl<'a> Look<'a> {
         let clock = Clock::start(1.0);
         let reply = timeout(self.limit, call).await.map_err(|_| format!("no answer within {:?}", self.limit))?;
         let took = Duration::from_nanos(clock.now().since(Time::ZERO).ns());
-        reply.map(|reply| Reply::of(&reply, took)).map_err(|error| error.message)
+        reply.map(|reply| Reply::of(&reply, took, now())).map_err(|error| error.message)
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the servers' calendar against ours, which no clock of a run is")]
+fn now() -> SystemTime {
+    SystemTime::now()
 }

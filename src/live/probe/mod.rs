@@ -11,10 +11,10 @@ mod question;
 mod reply;
 mod route_map;
 
-pub use checks::{Check, Facts, Verdict, checks};
+pub use checks::{Check, Facts, Verdict, bootstrap_fault, cautions, checks};
 pub use examine::examine;
 pub use facts::{Engine, Health, RouterFacts, WorkerFacts};
-pub use look::{glance, has_indices, look, route_map, routes};
+pub use look::{bootstrap_servers, glance, has_indices, look, route_map, routes};
 pub use question::{Answers, Question};
-pub use reply::{Looked, Reply};
+pub use reply::{Looked, Reply, shortened};
 pub use route_map::{Probed, RouteFault, RouteMap, Routes, next_probe};

@@ -2,7 +2,7 @@
 //!
 //! The questions are [`super::look`]'s, what the answers mean is read from them without a socket.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::live::client;
 pub type Looked = Result<Reply, String>;
 
 /// An answer, whole.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reply {
     /// HTTP status.
     pub status: u16,
@@ -23,6 +23,8 @@ pub struct Reply {
     pub body: Vec<u8>,
     /// From the question to the end of the answer.
     pub took: Duration,
+    /// The server's calendar less ours, seconds, by its `Date`; good to within half a second and half of `took`.
+    pub clock_ahead_s: Option<f64>,
 }
 
 impl Reply {
@@ -34,9 +36,10 @@ impl Reply {
     }
 
     /// An answer as the client got it.
-    pub(super) fn of(reply: &client::Reply, took: Duration) -> Reply {
+    pub(super) fn of(reply: &client::Reply, took: Duration, now: SystemTime) -> Reply {
         let headers = reply.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Reply { status: reply.status, headers, body: reply.body.to_vec(), took }
+        let clock_ahead_s = reply.header("date").and_then(|date| ahead(date, now, took));
+        Reply { status: reply.status, headers, body: reply.body.to_vec(), took, clock_ahead_s }
     }
 
     /// Value of a header.
@@ -57,9 +60,25 @@ impl Reply {
     /// Status and the server's own words, on one line and not long.
     pub fn refusal(&self) -> String {
         const LONGEST: usize = 160;
-        let line: String = client::error_message(&self.body).chars().take(LONGEST).collect();
+        let line = shortened(&client::error_message(&self.body), LONGEST);
         if line.is_empty() { self.status.to_string() } else { format!("{}: {line}", self.status) }
     }
+}
+
+/// Of a `Date` whose answer came at `now`, after `took`. A date is cut to whole seconds.
+fn ahead(date: &str, now: SystemTime, took: Duration) -> Option<f64> {
+    let theirs = client::http_date(date)? as f64 + 0.5;
+    let ours = now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs_f64() - took.as_secs_f64() / 2.0;
+    Some(theirs - ours)
+}
+
+/// A text of at most so many characters, cut between two words.
+pub fn shortened(text: &str, most: usize) -> String {
+    let Some((end, _)) = text.char_indices().nth(most) else { return text.to_owned() };
+    let at = |nth: usize| text.char_indices().nth(nth).map_or(end, |(at, _)| at);
+    let space = text[..at(most.saturating_sub(1))].rfind(' ').filter(|at| *at > 0);
+    let whole = space.unwrap_or_else(|| at(most.saturating_sub(2)));
+    format!("{} …", text[..whole].trim_end_matches([' ', ',', ';', ':']))
 }
 
 #[cfg(test)]
@@ -74,6 +93,16 @@ mod tests {
         assert_eq!(refusal("<html>\n  gone</html>"), "503: <html> gone</html>");
         assert_eq!(refusal(""), "503");
         assert!(refusal(&"x".repeat(10_000)).len() < 200);
+        assert_eq!(shortened("one two, three", 10), "one two …");
+        assert_eq!((shortened("one two", 7).as_str(), shortened("éééééé", 4).as_str()), ("one two", "éé …"));
+    }
+
+    #[test]
+    fn the_clock_of_a_server_is_read_from_its_date() {
+        let (date, at) = ("Sun, 06 Nov 1994 08:49:37 GMT", SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777));
+        assert_eq!(ahead(date, at, Duration::ZERO), Some(0.5));
+        assert_eq!(ahead(date, at + Duration::from_secs(40), Duration::from_secs(1)), Some(-39.0));
+        assert_eq!(ahead("today", at, Duration::ZERO), None);
     }
 
     #[test]

@@ -90,6 +90,23 @@ fn a_signal_drains_and_keeps_the_results() {
 }
 
 #[test]
+fn a_run_far_behind_its_schedule_stops_and_tells_what_was_really_sent() {
+    let fake = Fake::always(Script::chat(2));
+    let trace: String = (0..1500).map(|s| row(&format!("s{s}"), 0, f64::from(s) * 4e-4, 20_000, 2)).collect();
+    let run = LiveRun::against(&fake, Api::Chat, &trace).set("live.health_poll_ms", "0").start();
+    until_recorded(&run, 10);
+    signal(&run, "INT");
+    let played = run.wait();
+    let records = played.records();
+    let sent = records.iter().filter(|record| !record["sent_ns"].is_null()).count();
+    let skipped = played.count("skipped");
+    assert_eq!(records.len(), 1500);
+    assert!(skipped > 0 && sent + skipped == 1500, "{sent} sent, {skipped} skipped");
+    assert_eq!(played.manifest()["facts"]["harness"]["http_requests"], sent);
+    assert_eq!(played.summary()["integrity"]["state"], "interrupted");
+}
+
+#[test]
 fn a_second_signal_ends_a_drain_that_hangs() {
     let fake = Fake::start("127.0.0.1:0", |_| Reply::Answer(Script::events(&[]).ending(End::Hang, 0)));
     let mut run = LiveRun::against(&fake, Api::Chat, &many(2)).set("live.drain_s", "600").start();

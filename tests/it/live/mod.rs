@@ -8,6 +8,7 @@ mod driver;
 mod faults;
 mod network;
 mod parity;
+mod refusals;
 mod smg;
 mod soak;
 mod wire;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::support::fake::{Asked, Fake, Reply};
 use super::support::run::{Api, LiveRun, Played, ms_between, one, row};
@@ -232,6 +232,9 @@ fn case_47_retries_wait_as_told_and_are_counted() {
         assert!(record["retry_wait_ms"].as_f64().unwrap() >= least_ms, "{record:#}");
         first_token_from(&record, least_ms);
         assert_eq!(fake.asked().len(), attempts);
+        let harness = &played.manifest()["facts"]["harness"];
+        assert_eq!((&harness["retries"], &harness["throttled"]), (&json!(attempts - 1), &json!(attempts - 1)));
+        assert!(played.ran.stdout.contains("with status 429 or 503"), "{}", played.ran.stdout);
     }
 }
 

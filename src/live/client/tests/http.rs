@@ -214,6 +214,8 @@ fn a_few_slots_need_a_few_connections() {
         let served = AtomicUsize::new(0);
         let fake = Fake::start(move |_| match served.fetch_add(1, Ordering::Relaxed) % 10 {
             9 => Script::json(500, &"x".repeat(10_000)),
+            // The end of the body comes on its own, as from most servers.
+            3 => Script::tokens(10).then(2, ": over\n\n"),
             _ => Script::tokens(10),
         })
         .await;
@@ -226,7 +228,7 @@ fn a_few_slots_need_a_few_connections() {
             }
         }
         let opened = locked(&fake.log).connections;
-        assert!(opened <= 16, "{opened}");
+        assert!(opened <= 10, "{opened} for 8 slots");
         let counters = rig.client.counters();
         assert_eq!((counters.connections, counters.requests), (opened as u64, 400));
         assert!(counters.bytes_sent > 400 * 50);

@@ -29,7 +29,7 @@ fn cluster(router: Option<&Fake>, prefill: &[&Fake], decode: &[&Fake]) -> Target
         router: router.map(|fake| fake.url.clone()),
         prefill: endpoints(prefill),
         decode: endpoints(decode),
-        colocated: Vec::new(),
+        ..Addresses::default()
     };
     let legs = if router.is_some() { Legs::Router } else { Legs::Direct };
     Target { addresses, legs, ..target(&[]) }
@@ -88,12 +88,15 @@ fn when_p_fails_the_request_ends_at_once_and_d_is_let_go() {
             ),
         ];
         for (script, wanted, status) in failures {
-            let p = Fake::start(move |_| script.clone()).await;
+            let named = script.header("x-pdreplay-worker", "P0").header("x-pdreplay-incarnation", "i7");
+            let p = Fake::start(move |_| named.clone()).await;
             let d = Fake::start(|_| Script::nothing().end(End::Mute)).await;
             let mut rig = Rig::new(&trace, cluster(None, &[&p], &[&d]));
             let answer = rig.finish(routed(&trace, 0, RoutingHeader::None)).await;
             let (class, message) = failure(&answer);
             assert_eq!((class, answer.http_status), (wanted, status));
+            assert_eq!((answer.prefill_worker, answer.decode_worker), (Some(worker("P0")), Some(worker("D0"))));
+            assert_eq!((answer.incarnation, answer.output_tokens), (None, 0), "P's word is not D's");
             assert!(message.starts_with("prefill failed on P0: "), "{message}");
             while !d.is_left() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -117,7 +120,7 @@ fn a_failed_hand_off_is_the_fault_of_the_leg_that_says_more() {
             (&own, &hand_off, ErrorClass::PrefillFailed),
             (&hand_off, &hand_off, ErrorClass::KvTransferFailed),
             (&hand_off, &full, ErrorClass::Overloaded),
-            (&hand_off, &silent, ErrorClass::PrefillFailed),
+            (&hand_off, &silent, ErrorClass::KvTransferFailed),
             (&silent, &hand_off, ErrorClass::KvTransferFailed),
         ];
         for (nth, (p, d, wanted)) in cases.into_iter().enumerate() {
@@ -212,7 +215,6 @@ fn who_served_is_read_from_headers_pointer_or_the_emulated_workers_word() {
         let cases = [
             (plain.clone(), "", None),
             (plain.clone().header("x-smg-routed-worker-id", "D1"), "", Some("D1")),
-            (plain.clone().header("x-smg-routed-worker-id", "http://unknown"), "", None),
             (plain.header("x-pdreplay-worker", "D0"), "", Some("D0")),
             (told.clone(), "", Some("D1")),
             (told.clone(), "/meta_info/by", Some("D0")),
@@ -231,6 +233,45 @@ fn who_served_is_read_from_headers_pointer_or_the_emulated_workers_word() {
         let answer = rig.finish(routed(&trace, 0, RoutingHeader::None)).await;
         assert_eq!((answer.prefill_worker, answer.incarnation, answer.retractions), (Some(worker("P0")), Some(0), 2));
         assert_eq!((answer.phases.prefill, answer.phases.kv_transfer), (Some(Dur(5)), Some(Dur(7))));
+    });
+}
+
+#[test]
+fn where_it_was_posted_counts_before_what_the_worker_calls_itself() {
+    block_on(async {
+        let trace = two_turns();
+        let swapped = |name: &'static str| Fake::start(move |_| Script::tokens(10).header("x-pdreplay-worker", name));
+        let (first, second) = (swapped("D1").await, swapped("D0").await);
+        let router = Fake::start(|_| Script::tokens(10).header("x-pdreplay-worker", "D1")).await;
+        let mut target = cluster(Some(&router), &[], &[&first, &second]);
+        target.addresses.learn_name(worker("D0"), "D1");
+        target.addresses.learn_name(worker("D1"), "D0");
+        let mut rig = Rig::new(&trace, target);
+        for (request, name) in [(0, "D0"), (1, "D1")] {
+            let direct = Generate { route: Route::Worker(worker(name)), ..generate_of(&trace, request) };
+            assert_eq!(rig.finish(direct).await.decode_worker, Some(worker(name)));
+        }
+        let through = rig.finish(routed(&trace, 0, RoutingHeader::None)).await;
+        assert_eq!(through.decode_worker, Some(worker("D0")), "the one that calls itself D1");
+    });
+}
+
+#[test]
+fn a_worker_that_nobody_listed_is_told_once() {
+    block_on(async {
+        let trace = two_turns();
+        let router = Fake::start(|_| Script::tokens(10).header("x-smg-routed-worker-id", "http://unknown")).await;
+        let mut rig = Rig::new(&trace, cluster(Some(&router), &[&router], &[&router]));
+        rig.client.perform(Action::Generate(routed(&trace, 0, RoutingHeader::None)));
+        assert!(matches!(rig.hear().await, Heard::Event(Event::Sent { .. })));
+        match rig.hear().await {
+            Heard::Notice { kind: LedgerKind::UnlistedWorker, worker: None, detail } => {
+                assert!(detail.starts_with("http://unknown served a request"), "{detail}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(rig.answer().await.decode_worker, None);
+        assert_eq!(rig.finish(routed(&trace, 1, RoutingHeader::None)).await.decode_worker, None, "and no second word");
     });
 }
 
@@ -269,8 +310,9 @@ fn a_request_that_lands_elsewhere_makes_the_route_map_anew() {
         }));
         let ask = |request, d| routed(&trace, request, RoutingHeader::TargetWorker(d));
         rig.client.perform(Action::Generate(ask(0, 1)));
-        for _ in 0..2 {
+        for _ in 0..3 {
             match rig.hear().await {
+                Heard::Event(Event::Sent { .. }) => {}
                 Heard::Event(Event::Finished(answer)) => {
                     assert_eq!(answer.decode_worker, Some(worker("D0")), "a mismatch, told as it is");
                 }

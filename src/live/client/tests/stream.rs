@@ -128,6 +128,15 @@ fn chunks_without_text_are_no_tokens() {
 }
 
 #[test]
+fn chunks_beyond_the_servers_count_were_no_arrivals() {
+    let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":2}}\n\n";
+    let script = Script::stream().then(0, &token("a")).then(5, &token("b")).then(60, &token("")).then(0, &token("c"));
+    let answer = chat(script.then(0, &chunk("{}", "\"stop\"", "null")).then(0, usage).then(0, DONE));
+    assert_eq!((answer.output_tokens, counts(&answer)), (2, vec![1, 1]));
+    assert_eq!(answer.last_token_at, answer.token_runs.last().map(|run| run.first));
+}
+
+#[test]
 fn several_tokens_in_an_event_are_counted_as_the_server_counts_them() {
     let answer =
         chat(Script::stream().then(0, &token("A")).then(10, &token(" BCD")).then(10, &last(" EFGH", 8)).then(0, DONE));
@@ -165,6 +174,51 @@ fn an_abort_inside_a_200_answer_is_no_success() {
     let reason = r#"{"type":"abort","message":"KVTransferError(bootstrap_room=7): Decode instance could be dead","status_code":500}"#;
     let answer = native(Script::stream().then(0, &generate_event(0, reason)).then(0, DONE));
     assert_eq!(failure(&answer).0, ErrorClass::KvTransferTimeout);
+}
+
+#[test]
+fn an_abort_after_a_finish_reason_and_tokens_after_it_are_no_success() {
+    let ended = || Script::stream().then(0, &token("a")).then(0, &chunk("{}", "\"length\"", "null"));
+    let aborted = chat(ended().then(0, &chunk("{}", "\"abort\"", "null")).then(0, DONE));
+    assert!(matches!(&aborted.finish, Finish::Abort { .. }), "{aborted:?}");
+    let more = chat(ended().then(0, &token("b")).then(0, DONE));
+    assert_eq!(failure(&more), (ErrorClass::BadAnswer, "1 more tokens after the finish reason"));
+    assert_eq!(more.output_tokens, 2);
+    let native = native(
+        Script::stream()
+            .then(0, &generate_event(4, r#"{"type":"length"}"#))
+            .then(0, &generate_event(10, "null"))
+            .then(0, DONE),
+    );
+    assert_eq!(failure(&native), (ErrorClass::BadAnswer, "6 more tokens after the finish reason"));
+}
+
+#[test]
+fn a_finish_reason_nobody_knows_is_named_and_an_empty_one_is_none() {
+    let filtered =
+        chat(Script::stream().then(0, &token("a")).then(0, &chunk("{}", "\"content_filter\"", "null")).then(0, DONE));
+    let (class, message) = failure(&filtered);
+    assert_eq!((class, filtered.output_tokens), (ErrorClass::BadAnswer, 1));
+    assert!(message.contains("`content_filter`"), "{message}");
+    let empty = chunk(r#"{"content":"a"}"#, "\"\"", "null");
+    let answer = chat(Script::stream().then(0, &empty).then(0, &chunk("{}", "\"length\"", "null")).then(0, DONE));
+    assert_eq!((&answer.finish, answer.output_tokens), (&Finish::Length, 1));
+    let answer = chat(Script::stream().then(0, &empty));
+    assert_eq!(failure(&answer).0, ErrorClass::ConnectionClosed);
+}
+
+#[test]
+fn the_servers_last_count_is_the_count() {
+    let counted =
+        |tokens: u32, reason: &str| chunk(r#"{"content":"x"}"#, reason, &format!("{{\"completion_tokens\":{tokens}}}"));
+    let script = Script::stream().then(0, &counted(3, "null")).then(0, &counted(1, "null"));
+    let answer = chat(script.then(0, &counted(4, "\"length\"")).then(0, DONE));
+    assert_eq!((&answer.finish, answer.output_tokens, counts(&answer)), (&Finish::Length, 4, vec![3, 1]));
+    assert_eq!(answer.last_token_at, answer.token_runs.last().map(|run| run.first));
+    // A count that more text has overtaken is not the last word.
+    let script = Script::stream().then(0, &counted(1, "null")).then(0, &token("y"));
+    let answer = chat(script.then(0, &chunk("{}", "\"stop\"", "null")).then(0, DONE));
+    assert_eq!((&answer.finish, answer.output_tokens), (&Finish::Stop, 2));
 }
 
 #[test]

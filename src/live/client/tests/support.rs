@@ -16,13 +16,13 @@ use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig};
 use crate::trace::{ReadOptions, Trace, read_bytes};
 
 /// Reads rows of the native format.
-pub fn trace_of(rows: &[String]) -> Trace {
+pub fn trace_of(rows: &[String]) -> Arc<Trace> {
     let text = format!("{{\"format\":\"pdreplay-trace\",\"version\":1,\"block_size\":64}}\n{}\n", rows.join("\n"));
-    read_bytes("test", text.as_bytes(), &ReadOptions::default()).expect("a good trace")
+    Arc::new(read_bytes("test", text.as_bytes(), &ReadOptions::default()).expect("a good trace"))
 }
 
 /// One session of two turns, the second extending the first; its id needs quoting.
-pub fn two_turns() -> Trace {
+pub fn two_turns() -> Arc<Trace> {
     trace_of(&[
         r#"{"session_id":"s\"1","turn_id":0,"timestamp":0,"input_length":100,"output_length":10,"hash_ids":[1,2]}"#
             .into(),
@@ -90,13 +90,13 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// A client of a target, with what it heard.
-pub struct Rig<'t> {
-    pub client: Client<'t>,
+pub struct Rig {
+    pub client: Client,
     heard: mpsc::Receiver<Heard>,
 }
 
-impl<'t> Rig<'t> {
-    pub fn new(trace: &'t Trace, target: Target) -> Rig<'t> {
+impl Rig {
+    pub fn new(trace: &Arc<Trace>, target: Target) -> Rig {
         let (tell, heard) = mpsc::channel(1024);
         let client = Client::new(trace, Arc::new(target), Clock::start(1.0), tell).expect("a good target");
         Rig { client, heard }
@@ -106,10 +106,14 @@ impl<'t> Rig<'t> {
         self.heard.recv().await.expect("the client lives")
     }
 
+    /// The next event but for words of sends.
     pub async fn event(&mut self) -> Event {
-        match self.hear().await {
-            Heard::Event(event) => event,
-            notice => panic!("{notice:?}"),
+        loop {
+            match self.hear().await {
+                Heard::Event(Event::Sent { .. }) => {}
+                Heard::Event(event) => return event,
+                notice => panic!("{notice:?}"),
+            }
         }
     }
 
@@ -128,7 +132,7 @@ impl<'t> Rig<'t> {
 
     /// Nothing was heard within a moment.
     pub async fn hears_nothing(&mut self) -> bool {
-        tokio::time::timeout(Duration::from_millis(50), self.heard.recv()).await.is_err()
+        tokio::time::timeout(Duration::from_millis(50), self.event()).await.is_err()
     }
 }
 

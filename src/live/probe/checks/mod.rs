@@ -9,7 +9,9 @@ mod workers;
 
 use serde::Serialize;
 
-use super::facts::{RouterFacts, WorkerFacts};
+pub use workers::bootstrap_fault;
+
+use super::facts::{Health, RouterFacts, WorkerFacts};
 use super::route_map::{Probed, Routes};
 use crate::base::WorkerId;
 use crate::live::Target;
@@ -28,6 +30,8 @@ pub struct Facts {
     pub named: Vec<(WorkerId, Probed)>,
     /// One token over the same way as the run's requests; `None`: not asked, because a probe of the routes was.
     pub serving: Option<Result<(), String>>,
+    /// Whether the bootstrap server of each P answers, where the client names them to D.
+    pub bootstrap: Vec<(WorkerId, Result<(), String>)>,
 }
 
 /// How a check ended.
@@ -83,6 +87,11 @@ impl Check {
         Check::new(check, Verdict::Ok, detail, "", "")
     }
 
+    /// With all that is to be said in the detail.
+    pub(super) fn fail(check: &'static str, detail: impl Into<String>) -> Check {
+        Check::new(check, Verdict::Fail, detail, "", "")
+    }
+
     fn new(
         check: &'static str,
         result: Verdict,
@@ -94,14 +103,43 @@ impl Check {
     }
 }
 
+impl Facts {
+    /// Port of a P's bootstrap server, by its own word.
+    pub fn bootstrap_port(&self, worker: WorkerId) -> Option<u16> {
+        let found = self.workers.iter().find(|found| found.worker == worker)?;
+        found.info.as_ref()?.disaggregation_bootstrap_port
+    }
+}
+
+impl Case<'_> {
+    /// There is a router, and it does not answer: nothing else about it can be told.
+    fn router_is_down(&self) -> bool {
+        self.facts.router.as_ref().is_some_and(|router| matches!(router.health, Health::Down(_)))
+    }
+}
+
+/// What a run that can go will suffer from all the same, a sentence each.
+pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
+    let case = Case { needs, target, facts };
+    let all: [fn(&Case) -> Option<Check>; 4] =
+        [router::members, router::target_header, workers::bootstrap, workers::caches];
+    let found = all.into_iter().filter_map(|check| check(&case)).filter(|check| check.result != Verdict::Ok);
+    let sentence = |check: Check| {
+        let parts = [check.detail, check.will_be_off, check.remedy].into_iter().filter(|part| !part.is_empty());
+        format!("{}: {}", check.check, parts.collect::<Vec<_>>().join("; "))
+    };
+    found.map(sentence).collect()
+}
+
 /// Every check that applies, in the order a reader wants them.
 pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 18] = [
+    let all: [fn(&Case) -> Option<Check>; 21] = [
         workers::reachable,
         workers::authorized,
         workers::engines,
         workers::roles,
+        workers::bootstrap,
         workers::models,
         serving::one_token,
         router::reachable,
@@ -114,6 +152,8 @@ pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
         serving::admission,
         serving::loads,
         serving::capacity,
+        workers::caches,
+        workers::clock,
         workers::kv_events,
         workers::keep_alive,
     ];

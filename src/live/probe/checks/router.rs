@@ -22,14 +22,18 @@ pub(super) fn reachable(case: &Case) -> Option<Check> {
 
 pub(super) fn kind(case: &Case) -> Option<Check> {
     const NAME: &str = "router kind";
-    let router = case.facts.router.as_ref()?;
+    let router = case.facts.router.as_ref().filter(|_| !case.router_is_down())?;
     let found = format!("{} {}", router.kind.as_str(), router.version);
     let found = found.trim_end();
     let configured = case.target.router_kind;
     if router.kind == RouterKind::Auto {
         let off = "comparisons with other runs: time to first token depends on the router";
-        let detail = "it does not say what it is".to_owned();
-        return Some(Check::new(NAME, Verdict::Warn, detail, off, "set live.router_kind"));
+        if configured != RouterKind::Auto {
+            let detail = format!("it does not say what it is; taken for {}", configured.as_str());
+            return Some(Check::new(NAME, Verdict::Warn, detail, off, ""));
+        }
+        let remedy = "set live.router_kind to pdreplay, smg or sglang-router";
+        return Some(Check::new(NAME, Verdict::Fail, "it does not say what it is", "a replay is refused", remedy));
     }
     if configured != RouterKind::Auto && configured != router.kind {
         let detail = format!("{found}, but live.router_kind = \"{}\"", configured.as_str());
@@ -52,18 +56,25 @@ pub(super) fn members(case: &Case) -> Option<Check> {
     let is_listed = |url: &str| listed.iter().any(|known| known.trim_end_matches('/') == url);
     let decode = case.target.addresses.workers().filter(|(id, _)| id.role == Role::Decode);
     let lacking: Vec<_> = decode.filter(|(_, endpoint)| !is_listed(&endpoint.url)).map(|(id, _)| id).collect();
-    if lacking.is_empty() {
-        return Some(Check::ok(NAME, format!("it lists {} D, ours among them", listed.len())));
+    if !lacking.is_empty() {
+        let detail = format!("it lists {}, not {}", some_of(listed), some_of(lacking));
+        let remedy = "start the router with the same addresses as live.decode";
+        return Some(Check::new(NAME, Verdict::Warn, detail, "requests to these workers", remedy));
     }
-    let detail = format!("it lists {}, not {}", some_of(listed), some_of(lacking));
-    let remedy = "start the router with the same addresses as live.decode";
-    Some(Check::new(NAME, Verdict::Warn, detail, "requests to these workers", remedy))
+    let others: Vec<_> = listed.iter().filter(|url| case.target.addresses.named(url).is_none()).collect();
+    if others.is_empty() {
+        return Some(Check::ok(NAME, format!("it lists {} D, all ours", listed.len())));
+    }
+    let detail = format!("it lists {} D that are none of ours: {}", others.len(), some_of(others));
+    let off = "requests that the router places itself go there too, and their records name no worker";
+    let remedy = "list them as well (--decode, live.decode), or start the router with ours alone";
+    Some(Check::new(NAME, Verdict::Warn, detail, off, remedy))
 }
 
 /// With indices, the header is only as good as the map that probes found; else as the answers to its names.
 pub(super) fn target_header(case: &Case) -> Option<Check> {
     const NAME: &str = "target header";
-    if !case.needs.target_header || case.facts.router.is_none() {
+    if !case.needs.target_header || case.facts.router.is_none() || case.router_is_down() {
         return None;
     }
     let Some(routes) = &case.facts.routes else { return Some(names(case)) };

@@ -13,16 +13,19 @@ pub(super) fn one_token(case: &Case) -> Option<Check> {
         let result = worker.generate.as_ref()?;
         Some((worker.worker.to_string(), result.clone()))
     });
-    let whole = case.facts.serving.clone().map(|result| ("router".to_owned(), result));
-    let of_routes = case.facts.routes.iter().flat_map(|routes| &routes.first).filter_map(|(index, probed)| {
-        let over = format!("router, index {index}");
-        match probed {
-            Probed::Served(_) | Probed::Nameless => Some((over, Ok(()))),
-            Probed::Failed(why) | Probed::Unanswered(why) => Some((over, Err(why.clone()))),
-            Probed::NoWorker => None,
-        }
-    });
-    let of_names = case.facts.named.iter().map(|(worker, probed)| {
+    // What a router that does not answer makes of a token, its own row says.
+    let is_up = !case.router_is_down();
+    let whole = case.facts.serving.clone().filter(|_| is_up).map(|result| ("router".to_owned(), result));
+    let of_routes =
+        case.facts.routes.iter().filter(|_| is_up).flat_map(|routes| &routes.first).filter_map(|(index, probed)| {
+            let over = format!("router, index {index}");
+            match probed {
+                Probed::Served(_) | Probed::Nameless => Some((over, Ok(()))),
+                Probed::Failed(why) | Probed::Unanswered(why) => Some((over, Err(why.clone()))),
+                Probed::NoWorker => None,
+            }
+        });
+    let of_names = case.facts.named.iter().filter(|_| is_up).map(|(worker, probed)| {
         let result = match probed {
             Probed::Served(_) | Probed::Nameless => Ok(()),
             Probed::Failed(why) | Probed::Unanswered(why) => Err(why.clone()),
@@ -31,8 +34,7 @@ pub(super) fn one_token(case: &Case) -> Option<Check> {
         (format!("router, for {worker}"), result)
     });
     let asked: Vec<(String, Result<(), String>)> = of_workers.chain(whole).chain(of_routes).chain(of_names).collect();
-    let failed: Vec<String> =
-        asked.iter().filter_map(|(over, result)| Some(format!("{over}: {}", result.as_ref().err()?))).collect();
+    let failed = by_reason(&asked);
     if asked.is_empty() {
         return None;
     }
@@ -41,6 +43,19 @@ pub(super) fn one_token(case: &Case) -> Option<Check> {
     }
     let remedy = "send one by hand and see the server's log";
     Some(Check::new(NAME, Verdict::Fail, some_of(failed), "requests of the run fail the same way", remedy))
+}
+
+/// Each reason once, with who gave it.
+fn by_reason(asked: &[(String, Result<(), String>)]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (over, why) in asked.iter().filter_map(|(over, result)| Some((over.as_str(), result.as_ref().err()?.as_str())))
+    {
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, who)) => who.push(over),
+            None => reasons.push((why, vec![over])),
+        }
+    }
+    reasons.into_iter().map(|(why, who)| format!("{}: {why}", some_of(who))).collect()
 }
 
 fn decode<'a>(case: &'a Case) -> impl Iterator<Item = &'a WorkerFacts> {

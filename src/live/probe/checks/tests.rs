@@ -20,7 +20,7 @@ fn target() -> Target {
         router: Some("http://h:9000".into()),
         prefill: vec![endpoint(9100)],
         decode: vec![endpoint(9200), endpoint(9201)],
-        colocated: Vec::new(),
+        ..Addresses::default()
     };
     let second = Duration::from_secs(1);
     Target {
@@ -102,6 +102,7 @@ fn facts(workers: Vec<WorkerFacts>) -> Facts {
         routes: Some(routes),
         named: Vec::new(),
         serving: None,
+        bootstrap: Vec::new(),
     }
 }
 
@@ -147,9 +148,93 @@ fn addresses_under_the_wrong_role_fail() {
     assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "D0 says prefill"));
     let info = WORKER.replace("MODE\"", "prefill\",\"disaggregation_bootstrap_port\":8998");
     let facts = facts(vec![worker("P0", &[(Question::ServerInfo, 200, &info)])]);
-    assert_eq!(check(&facts, "roles").result, Verdict::Ok, "a router sends its own");
-    let found = find(&checks(&needs(), &Target { legs: Legs::Direct, ..target() }, &facts), "roles");
-    assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "bootstrap port: P0 has 8998, not 10100"));
+    assert!(
+        checks(&needs(), &target(), &facts).iter().all(|check| check.check != "bootstrap"),
+        "a router sends its own"
+    );
+    let found = find(&checks(&needs(), &Target { legs: Legs::Direct, ..target() }, &facts), "bootstrap");
+    assert_eq!(found.detail, "P0: it is at port 8998, not 10100, by the worker's own word");
+    assert_eq!(found.result, Verdict::Fail);
+    assert!(found.remedy.contains("\"http://h:9100 8998\""), "{found:#?}");
+}
+
+#[test]
+fn a_bootstrap_server_that_refuses_fails_and_one_that_is_silent_is_questioned() {
+    let direct = Target { legs: Legs::Direct, ..target() };
+    let found = |result: Result<(), &str>| {
+        let bootstrap = vec![(WorkerId::new(Role::Prefill, 0), result.map_err(str::to_owned))];
+        find(&checks(&needs(), &direct, &Facts { bootstrap, ..all_well() }), "bootstrap").result
+    };
+    assert_eq!(found(Ok(())), Verdict::Ok);
+    assert_eq!(found(Err("connection refused by h:10100")), Verdict::Fail);
+    assert_eq!(found(Err("no answer within 3s")), Verdict::Warn);
+}
+
+#[test]
+fn a_router_or_a_file_server_is_no_worker() {
+    let info = "{\"emulated\":{\"worker\":\"router\",\"version\":\"0.1.0\"}}";
+    let router =
+        WorkerFacts::of(WorkerId::new(Role::Prefill, 0), "http://h:1", &answer(Question::ServerInfo, 200, info));
+    assert_eq!(check(&facts(vec![router]), "roles").detail, "P0 is a router");
+    let smg = Reply::new(404, &[("x-smg-error-code", "not_found")], "");
+    let smg =
+        WorkerFacts::of(WorkerId::new(Role::Decode, 0), "http://h:1", &Answers([(Question::Version, Ok(smg))].into()));
+    assert_eq!(check(&facts(vec![smg]), "roles").detail, "D0 is a router");
+    let files = WorkerFacts::of(WorkerId::new(Role::Decode, 0), "http://h:1", &answer(Question::Health, 404, "<html>"));
+    let found = check(&facts(vec![files]), "workers");
+    assert_eq!(found.result, Verdict::Warn);
+    assert!(found.detail.starts_with("D0 at http://h:1: answers, but has no /health"), "{found:#?}");
+}
+
+fn answer(asked: Question, status: u16, body: &str) -> Answers {
+    Answers([(asked, Ok(Reply::new(status, &[], body)))].into())
+}
+
+#[test]
+fn workers_behind_the_router_that_are_none_of_ours_are_told() {
+    let mut more = all_well();
+    let decode = ["http://h:9200/", "http://h:9201", "http://h:9300"].map(str::to_owned).to_vec();
+    more.router = Some(RouterFacts { decode, ..router(RouterKind::Pdreplay) });
+    let found = check(&more, "router's workers");
+    assert_eq!(found.result, Verdict::Warn);
+    assert_eq!(found.detail, "it lists 1 D that are none of ours: http://h:9300");
+    let told = cautions(&needs(), &target(), &more);
+    assert!(told.len() == 1 && told[0].contains("http://h:9300") && told[0].contains("--decode"), "{told:?}");
+    assert_eq!(cautions(&needs(), &target(), &all_well()), [""; 0]);
+}
+
+#[test]
+fn warm_caches_are_told_where_workers_say() {
+    let mut warm = all_well();
+    warm.workers[1].held_tokens = Some(0);
+    assert_eq!(check(&warm, "caches").result, Verdict::Ok);
+    warm.workers[2].held_tokens = Some(640);
+    let found = check(&warm, "caches");
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Warn, "D1 hold 640 tokens from before"));
+    assert!(found.remedy.contains("/flush_cache"), "{found:#?}");
+}
+
+#[test]
+fn a_clock_that_is_far_off_is_told() {
+    let mut off = all_well();
+    off.workers[0].clock_ahead_s = Some(-0.9);
+    assert_eq!(check(&off, "clock").result, Verdict::Ok);
+    off.workers[1].clock_ahead_s = Some(-41.6);
+    let found = check(&off, "clock");
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Warn, "D0 is 42 s behind us"));
+}
+
+#[test]
+fn of_a_router_that_does_not_answer_only_that_is_said() {
+    let mut down = all_well();
+    let health = Health::Down("connection refused by h:9000".into());
+    down.router = Some(RouterFacts { health, ..router(RouterKind::Auto) });
+    let beyond = Some(Probed::Unanswered("connection refused by h:9000".into()));
+    down.routes = Some(Routes { beyond, ..Routes::default() });
+    let found = checks(&needs(), &target(), &down);
+    let failed: Vec<_> = found.iter().filter(|check| check.result == Verdict::Fail).map(|check| check.check).collect();
+    assert_eq!(failed, ["router"], "{found:#?}");
+    assert!(found.iter().all(|check| !["router kind", "target header", "one token"].contains(&check.check)));
 }
 
 #[test]
@@ -253,7 +338,9 @@ fn what_routers_do_unasked_is_said() {
     assert!(found.remedy.contains("--disable-worker-overload-protection"));
     assert_eq!(check(&real, "router kind").detail, "smg 1.13.0");
     real.router = Some(router(RouterKind::Auto));
-    assert_eq!(check(&real, "router kind").result, Verdict::Warn);
+    assert_eq!(check(&real, "router kind").result, Verdict::Fail, "a replay is refused");
+    let said = Target { router_kind: RouterKind::Smg, ..target() };
+    assert_eq!(find(&checks(&needs(), &said, &real), "router kind").result, Verdict::Warn);
     let wrong = Target { router_kind: RouterKind::Smg, ..target() };
     assert_eq!(find(&checks(&needs(), &wrong, &all_well()), "router kind").result, Verdict::Fail);
 }

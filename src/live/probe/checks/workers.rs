@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::super::facts::{Engine, Health, WorkerFacts};
-use super::{Case, Check, Verdict, some_of};
-use crate::base::Role;
-use crate::live::Dialect;
-use crate::scenario::Legs;
+use super::{Case, Check, Facts, Verdict, some_of};
+use crate::base::{Role, WorkerId};
+use crate::live::api::ServerInfo;
+use crate::live::client::REFUSED;
+use crate::live::{Dialect, Target};
+use crate::scenario::{Legs, Needs};
 
 pub(super) fn reachable(case: &Case) -> Option<Check> {
     const NAME: &str = "workers";
@@ -25,6 +27,17 @@ pub(super) fn reachable(case: &Case) -> Option<Check> {
         let has_own = bad.iter().all(|why| why.contains("; "));
         let remedy = if has_own { "" } else { "start the missing workers, or correct the addresses in [live]" };
         return Some(Check::new(NAME, Verdict::Fail, some_of(bad), "requests to these workers fail", remedy));
+    }
+    let is_blank = |worker: &&WorkerFacts| {
+        let says_nothing = worker.models.is_empty() && worker.info.is_none();
+        worker.health == Health::Unknown && worker.engine == Engine::Other && says_nothing
+    };
+    let blank: Vec<String> =
+        workers.iter().filter(is_blank).map(|worker| format!("{} at {}", worker.worker, worker.url)).collect();
+    if !blank.is_empty() {
+        let detail = format!("{}: answers, but has no /health, /v1/models or /server_info", some_of(blank));
+        let remedy = "see that the address is an inference server's";
+        return Some(Check::new(NAME, Verdict::Warn, detail, "it may be no inference server at all", remedy));
     }
     let slowest = workers.iter().filter_map(|worker| worker.rtt).max();
     let rtt = slowest.map_or(String::new(), |rtt| format!(", round trip up to {:.1} ms", rtt.as_secs_f64() * 1e3));
@@ -72,43 +85,109 @@ pub(super) fn engines(case: &Case) -> Option<Check> {
 pub(super) fn roles(case: &Case) -> Option<Check> {
     const NAME: &str = "roles";
     let told = case.facts.workers.iter().filter_map(|worker| Some((worker, worker.info.as_ref()?)));
-    let told: Vec<_> = told.filter(|(_, info)| !info.disaggregation_mode.is_empty()).collect();
-    if told.is_empty() {
-        return None;
-    }
+    let is_told = |(worker, info): &(&WorkerFacts, &ServerInfo)| {
+        worker.engine != Engine::Router && !info.disaggregation_mode.is_empty()
+    };
+    let told: Vec<_> = told.filter(is_told).collect();
     let wanted = |role| match role {
         Role::Prefill => "prefill",
         Role::Decode => "decode",
         Role::Colocated => "null",
     };
     let wrong = told.iter().filter(|(worker, info)| info.disaggregation_mode != wanted(worker.worker.role));
-    let wrong: Vec<String> =
-        wrong.map(|(worker, info)| format!("{} says {}", worker.worker, info.disaggregation_mode)).collect();
+    let wrong = wrong.map(|(worker, info)| format!("{} says {}", worker.worker, info.disaggregation_mode));
+    let routers = case.facts.workers.iter().filter(|worker| worker.engine == Engine::Router);
+    let wrong: Vec<String> = routers.map(|worker| format!("{} is a router", worker.worker)).chain(wrong).collect();
     if !wrong.is_empty() {
         let remedy = "list each address under its own role in [live]: prefill, decode or colocated";
         return Some(Check::new(NAME, Verdict::Fail, some_of(wrong), "requests to these workers fail", remedy));
     }
-    bootstrap_ports(case).or_else(|| Some(Check::ok(NAME, format!("{} as listed", told.len()))))
+    (!told.is_empty()).then(|| Check::ok(NAME, format!("{} as listed", told.len())))
 }
 
-/// A prefill worker that names another bootstrap port than the one we send; a router sends its own.
-fn bootstrap_ports(case: &Case) -> Option<Check> {
-    if case.target.legs != Legs::Direct {
+/// A P to whose bootstrap server D would not find, where it is the client that names it: who, why, and what to do.
+pub fn bootstrap_fault(needs: &Needs, target: &Target, facts: &Facts) -> Option<(WorkerId, String, String)> {
+    if !needs.two_legs || target.legs != Legs::Direct {
         return None;
     }
-    let prefill = case.facts.workers.iter().filter(|worker| worker.worker.role == Role::Prefill);
-    let wrong = prefill.filter_map(|worker| {
-        let told = worker.info.as_ref()?.disaggregation_bootstrap_port?;
-        let ours = case.target.addresses.of(worker.worker)?.bootstrap_port?;
-        (told != ours).then(|| format!("{} has {told}, not {ours}", worker.worker))
+    let prefill = target.addresses.workers().filter(|(id, _)| id.role == Role::Prefill);
+    let told = prefill.filter_map(|(id, at)| Some((id, &at.url, at.bootstrap_port?, facts.bootstrap_port(id))));
+    let told: Vec<_> = told.collect();
+    let wrong = told.iter().find_map(|&(id, url, ours, told)| {
+        let told = told.filter(|told| *told != ours)?;
+        let why = format!("it is at port {told}, not {ours}, by the worker's own word");
+        Some((id, why, format!("write \"{url} {told}\", or leave the port out to take the worker's word")))
     });
-    let wrong: Vec<String> = wrong.collect();
-    if wrong.is_empty() {
-        return None;
+    let refused = |worker| {
+        let found = facts.bootstrap.iter().find(|(known, _)| *known == worker);
+        found.and_then(|(_, result)| result.as_ref().err()).filter(|why| why.contains(REFUSED))
+    };
+    let is_up = |worker| facts.workers.iter().any(|known| known.worker == worker && is_there(known));
+    wrong.or_else(|| {
+        told.iter().filter(|(id, ..)| is_up(*id)).find_map(|&(id, url, ..)| {
+            let remedy = format!("write its port behind the address: \"{url} PORT\"");
+            refused(id).map(|why| (id, why.clone(), remedy))
+        })
+    })
+}
+
+/// What the client tells D of P, where it joins the legs; a router tells its own.
+pub(super) fn bootstrap(case: &Case) -> Option<Check> {
+    const NAME: &str = "bootstrap";
+    if let Some((worker, why, remedy)) = bootstrap_fault(case.needs, case.target, case.facts) {
+        let off = "decode workers wait for KV in vain";
+        return Some(Check::new(NAME, Verdict::Fail, format!("{worker}: {why}"), off, remedy));
     }
-    let remedy = "write the port behind the address: live.prefill = [\"URL PORT\"]";
-    let detail = format!("bootstrap port: {}", some_of(wrong));
-    Some(Check::new("roles", Verdict::Fail, detail, "decode workers wait for KV in vain", remedy))
+    let asked = &case.facts.bootstrap;
+    let silent: Vec<String> =
+        asked.iter().filter_map(|(worker, result)| Some(format!("{worker}: {}", result.as_ref().err()?))).collect();
+    if !silent.is_empty() {
+        let remedy = "see that the decode workers reach it, even where this machine does not";
+        return Some(Check::new(
+            NAME,
+            Verdict::Warn,
+            some_of(silent),
+            "decode workers may wait for KV in vain",
+            remedy,
+        ));
+    }
+    (!asked.is_empty()).then(|| Check::ok(NAME, format!("servers of {} P answer", asked.len())))
+}
+
+/// Emulated workers that have been at work before: prompts of an earlier run are found in their caches.
+pub(super) fn caches(case: &Case) -> Option<Check> {
+    const NAME: &str = "caches";
+    let told: Vec<_> =
+        case.facts.workers.iter().filter_map(|worker| Some((worker.worker, worker.held_tokens?))).collect();
+    let warm: Vec<_> = told.iter().filter(|(_, held)| *held > 0).collect();
+    if warm.is_empty() {
+        return (!told.is_empty()).then(|| Check::ok(NAME, format!("{} are empty", told.len())));
+    }
+    let tokens: u64 = warm.iter().map(|(_, held)| held).sum();
+    let names = some_of(warm.iter().map(|(worker, _)| worker));
+    let detail = format!("{names} hold {tokens} tokens from before");
+    let remedy = "for a cold start POST /flush_cache to each worker, or to the router";
+    Some(Check::new(NAME, Verdict::Warn, detail, "prompts seen before are found in the caches", remedy))
+}
+
+/// The servers' calendar against ours.
+pub(super) fn clock(case: &Case) -> Option<Check> {
+    const NAME: &str = "clock";
+    /// A date has whole seconds, and the way takes its time.
+    const MOST: f64 = 2.0;
+    let router = case.facts.router.iter().filter_map(|router| Some(("router".to_owned(), router.clock_ahead_s?)));
+    let workers = case.facts.workers.iter().filter_map(|it| Some((it.worker.to_string(), it.clock_ahead_s?)));
+    let told: Vec<(String, f64)> = router.chain(workers).collect();
+    let off = told.iter().filter(|(_, ahead)| ahead.abs() > MOST);
+    let off = off.map(|(name, ahead)| {
+        format!("{name} is {:.0} s {} us", ahead.abs(), if *ahead > 0.0 { "ahead of" } else { "behind" })
+    });
+    let off: Vec<String> = off.collect();
+    if off.is_empty() {
+        return (!told.is_empty()).then(|| Check::ok(NAME, format!("{} agree with ours to the second", told.len())));
+    }
+    let effect = "times in the servers' logs are not those of the records";
+    Some(Check::new(NAME, Verdict::Warn, some_of(off), effect, "set the clocks by NTP"))
 }
 
 pub(super) fn models(case: &Case) -> Option<Check> {

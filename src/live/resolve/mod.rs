@@ -11,10 +11,14 @@ use tokio::runtime::Builder;
 use crate::base::WorkerId;
 use crate::live::client::{ClientError, Http};
 use crate::live::driver::{Connections, Descriptors, Shortage};
-use crate::live::probe::{self, Engine, Facts, Health, RouteFault, RouteMap, WorkerFacts};
+use crate::live::probe::{self, Engine, Facts, Health, RouteFault, RouteMap};
 use crate::live::{Accounts, Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
 use crate::scenario::{Address, Legs, Needs, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, resolve_router};
+
+pub(in crate::live) use judge::{adopt, refuse};
+
+mod judge;
 
 /// A target and what is to be written down of it.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub struct Resolved {
     pub target: Target,
     /// For `run.json`.
     pub facts: TargetFacts,
+    /// What the run will suffer from, though it can go: a sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// A target that a run of this scenario cannot be sent to; nothing was sent.
@@ -55,6 +61,16 @@ pub enum ResolveError {
         url: String,
         /// Its kind.
         kind: String,
+    },
+    /// The client joins the legs, but D would not find P's bootstrap server.
+    #[error("bootstrap server of {worker}: {why}; {remedy}")]
+    Bootstrap {
+        /// A prefill worker.
+        worker: WorkerId,
+        /// What was found.
+        why: String,
+        /// What to do.
+        remedy: String,
     },
     /// The router does not take requests where the header says.
     #[error("the router at {url} cannot be told which decode worker to use: {why}; {remedy}")]
@@ -93,31 +109,36 @@ pub fn resolve(
         target.emulated = true;
         target.router_kind = RouterKind::Pdreplay;
         let facts = facts(scenario, &target, None);
-        return Ok(Resolved { target, facts });
+        return Ok(Resolved { target, facts, warnings: Vec::new() });
     }
     let runtime = Builder::new_current_thread().enable_all().build().map_err(ResolveError::Start)?;
-    let seen = runtime.block_on(async {
+    let needs = Needs::of(scenario);
+    let (seen, warnings) = runtime.block_on(async {
         let http = Http::new(&target)?;
-        let seen = probe::glance(&target, &http).await;
-        take_in(scenario, &seen, &mut target)?;
-        if probe::has_indices(&target, &Needs::of(scenario)) {
-            target.route_map = Some(routes(&target, &http).await?);
+        let mut seen = probe::glance(&target, &http).await;
+        adopt(scenario, &seen, &mut target);
+        seen.bootstrap = probe::bootstrap_servers(&target, &needs, &http).await;
+        refuse(scenario, &seen, &target)?;
+        if probe::has_indices(&target, &needs) {
+            seen.routes = Some(probe::routes(&target, &http).await);
+            target.route_map = routes(&target, &seen)?;
         }
         if target.emulated {
             target.baseline = Accounts::read(&target.addresses, &http, target.limits.control).await;
         }
-        Ok::<_, ResolveError>(seen)
+        let warnings = probe::cautions(&needs, &target, &seen);
+        Ok::<_, ResolveError>((seen, warnings))
     })?;
     runtime.shutdown_background();
     let facts = facts(scenario, &target, Some(&seen));
-    Ok(Resolved { target, facts })
+    Ok(Resolved { target, facts, warnings })
 }
 
-/// The map of target-header values, tried until it is sure that the router goes by it.
-async fn routes(target: &Target, http: &Http) -> Result<RouteMap, ResolveError> {
-    let verdict = probe::routes(target, http).await.verdict(target);
+/// The map of target-header values, when the probes show that the router goes by it.
+fn routes(target: &Target, seen: &Facts) -> Result<Option<RouteMap>, ResolveError> {
     let url = || target.addresses.router.clone().unwrap_or_default();
-    verdict.map_err(|RouteFault { why, remedy }| ResolveError::Routes { url: url(), why, remedy })
+    let refused = |RouteFault { why, remedy }| ResolveError::Routes { url: url(), why, remedy };
+    seen.routes.as_ref().map(|routes| routes.verdict(target)).transpose().map_err(refused)
 }
 
 /// Open files of a run against this target, checked against the limit. `at_once`: requests on the wire as planned; `None`
@@ -192,81 +213,17 @@ fn mark() -> String {
 
 fn addresses(scenario: &Scenario) -> Addresses {
     let live = &scenario.live;
-    let endpoint = |text: &String, is_prefill: bool| {
+    let endpoint = |text: &String| {
         let address = Address::parse(text).expect("a checked scenario has addresses");
-        let bootstrap_port = is_prefill.then_some(address.bootstrap_port.unwrap_or(Endpoint::BOOTSTRAP_PORT));
-        Endpoint { url: address.url, bootstrap_port }
+        Endpoint { url: address.url, bootstrap_port: address.bootstrap_port }
     };
-    let list = |texts: &[String], is_prefill| texts.iter().map(|text| endpoint(text, is_prefill)).collect();
+    let list = |texts: &[String]| texts.iter().map(endpoint).collect();
     Addresses {
-        router: (!live.router.is_empty()).then(|| endpoint(&live.router, false).url),
-        prefill: list(&live.prefill, true),
-        decode: list(&live.decode, false),
-        colocated: list(&live.colocated, false),
-    }
-}
-
-/// What was seen, against what the scenario wants.
-fn take_in(scenario: &Scenario, seen: &Facts, target: &mut Target) -> Result<(), ResolveError> {
-    let Needs { two_legs, sessions, .. } = Needs::of(scenario);
-    let roles = [("prefill worker", "prefill", 'P'), ("decode worker", "decode", 'D'), ("worker", "colocated", 'W')];
-    for (role, key, letter) in roles.into_iter().filter(|(_, _, letter)| (*letter != 'W') == two_legs) {
-        let workers: Vec<&WorkerFacts> = seen.workers.iter().filter(|w| w.worker.role.letter() == letter).collect();
-        let downs = workers.iter().filter_map(|worker| down(&worker.health).map(|why| told(&worker.url, why, key)));
-        let downs: Vec<String> = downs.collect();
-        if let Some(why) = downs.first().filter(|_| downs.len() == workers.len()) {
-            return Err(ResolveError::Down { role, why: why.clone() });
-        }
-    }
-    if let Some(router) = seen.router.as_ref().filter(|_| two_legs && target.legs == Legs::Router) {
-        if let Some(why) = down(&router.health) {
-            return Err(ResolveError::Down { role: "router", why: told(&router.url, why, "router") });
-        }
-        if target.router_kind == RouterKind::Auto {
-            target.router_kind = router.kind;
-        }
-        let url = router.url.clone();
-        match target.router_kind {
-            RouterKind::Auto => return Err(ResolveError::UnknownRouter { url }),
-            kind @ (RouterKind::Smg | RouterKind::SglangRouter) if sessions => {
-                return Err(ResolveError::SessionsReachP { url, kind: kind.as_str().into() });
-            }
-            RouterKind::Pdreplay | RouterKind::Smg | RouterKind::SglangRouter => {}
-        }
-    }
-    let is_down = |worker: &&WorkerFacts| down(&worker.health).is_some();
-    let mut answering = seen.workers.iter().filter(|worker| !is_down(worker)).peekable();
-    target.emulated = answering.peek().is_some() && answering.clone().all(|worker| worker.engine == Engine::Emulated);
-    answering.try_for_each(|worker| check_speed(scenario.live.emulation_speed, worker))?;
-    if target.model.is_empty() && target.dialect != Dialect::Generate {
-        target.model = seen.workers.iter().find_map(|worker| worker.models.first().cloned()).unwrap_or_default();
-    }
-    Ok(())
-}
-
-/// What happened at an address, and what to do: what the client's words say themselves, or what may be.
-fn told(url: &str, why: &str, key: &str) -> String {
-    let is_plain = url.starts_with("http:") && why.starts_with("connection closed before");
-    match (why.contains("; "), is_plain) {
-        (true, _) => format!("{url}: {why}"),
-        (false, true) => format!("{url}: {why}; if it speaks TLS, write https://, else correct `live.{key}`"),
-        (false, false) => format!("{url}: {why}; start it, or correct `live.{key}`"),
-    }
-}
-
-fn check_speed(speed: f64, worker: &WorkerFacts) -> Result<(), ResolveError> {
-    let emulated = worker.info.as_ref().and_then(|info| info.emulated.as_ref());
-    let (is, wanted) = match emulated {
-        Some(emulated) => (format!("is emulated at {} times real time", emulated.speed), emulated.speed),
-        None => ("runs in real time".to_owned(), 1.0),
-    };
-    if wanted == speed { Ok(()) } else { Err(ResolveError::Speed { url: worker.url.clone(), is, speed, wanted }) }
-}
-
-fn down(health: &Health) -> Option<&str> {
-    match health {
-        Health::Down(why) => Some(why),
-        Health::Up | Health::NotReady(_) | Health::Unknown => None,
+        router: (!live.router.is_empty()).then(|| endpoint(&live.router).url),
+        prefill: list(&live.prefill),
+        decode: list(&live.decode),
+        colocated: list(&live.colocated),
+        ..Addresses::default()
     }
 }
 
@@ -277,7 +234,7 @@ fn facts(scenario: &Scenario, target: &Target, seen: Option<&Facts>) -> TargetFa
     let of = |name: &str| seen.and_then(|seen| seen.workers.iter().find(|worker| worker.worker.to_string() == name));
     let worker = |(id, endpoint): (WorkerId, &Endpoint)| {
         let worker = id.to_string();
-        let found = of(&worker).filter(|found| down(&found.health).is_none());
+        let found = of(&worker).filter(|found| !matches!(found.health, Health::Down(_)));
         let ours = (seen.is_none()).then_some((Engine::Emulated, env!("CARGO_PKG_VERSION").to_owned()));
         let (engine, version) = found.map(|found| (found.engine, found.version.clone())).or(ours).unzip();
         TargetWorker {

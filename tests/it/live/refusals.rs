@@ -1,0 +1,99 @@
+//! What a live run is refused for before it starts, with a remedy, and what it is warned of: `doctor` says the same.
+
+use super::support::process::{Server, post};
+use super::support::run::{FOLDER, LiveRun, row};
+
+fn list(servers: &[&Server]) -> String {
+    let quoted: Vec<String> = servers.iter().map(|server| format!("\"{}\"", server.url)).collect();
+    format!("[{}]", quoted.join(","))
+}
+
+/// Of three sessions, over SGLang workers at those addresses.
+fn run(prefill: &str, decode: &[&Server]) -> LiveRun {
+    let trace: String = (0..3).map(|nth| row(&format!("s{nth}"), 0, f64::from(nth) * 0.01, 256, 4)).collect();
+    let run = LiveRun::of(&trace).set("live.target", "sglang").set("replay.mechanism", "pd");
+    // How late a busy machine sends is nothing of a refusal's.
+    let run = run.set("integrity.max_schedule_lag_p99_ms", "1e6");
+    run.set("live.prefill", prefill).set("live.decode", &list(decode))
+}
+
+/// What doctor says of the same target.
+#[track_caller]
+fn doctor(run: &LiveRun, code: i32) -> String {
+    let args = run.args_of("doctor");
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    run.scratch.run(&args).code(code).stdout
+}
+
+#[test]
+fn a_router_that_does_not_read_the_header_is_refused_before_the_run() {
+    let (p, d0, d1) = (Server::worker("P0", &[]), Server::worker("D0", &[]), Server::worker("D1", &[]));
+    let ignores = Server::router(&[&p], &[&d0, &d1], &["--decode-policy", "round_robin"]);
+    let kv =
+        |router: &Server| run(&list(&[&p]), &[&d0, &d1]).set("policy.name", "kv-aware").set("live.router", &router.url);
+    let refused = kv(&ignores);
+    assert!(doctor(&refused, 1).contains("65535 is an index no list has"));
+    let played = refused.play().code(2);
+    let said = &played.ran.stderr;
+    assert!(said.contains("65535 is an index no list has") && said.contains("consistent_hashing"), "{said}");
+    // Without a word about policies it reads the header.
+    let reads = Server::router(&[&p], &[&d0, &d1], &[]);
+    assert_eq!(kv(&reads).play().code(0).count("ok"), 3);
+}
+
+#[test]
+fn the_bootstrap_port_is_the_workers_own_word() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let p = Server::worker("P0", &["--bootstrap-port", &port.to_string()]);
+    let d = Server::worker("D0", &[]);
+    let direct = |prefill: &str| run(prefill, &[&d]).set("live.legs", "direct").set("policy.name", "default");
+    let plain = direct(&list(&[&p]));
+    assert!(doctor(&plain, 0).contains("servers of 1 P answer"));
+    let played = plain.play().code(0);
+    assert_eq!(played.count("ok"), 3, "{:#?}", played.records());
+    assert!(played.manifest()["target"].to_string().contains(&format!("\"bootstrap_port\":{port}")));
+    let wrong = direct(&format!("[\"{} {}\"]", p.url, d.port()));
+    assert!(doctor(&wrong, 1).contains(&format!("it is at port {port}")));
+    let played = wrong.play().code(2);
+    assert!(played.ran.stderr.contains("or leave the port out"), "{}", played.ran.stderr);
+}
+
+#[test]
+fn a_d_nobody_listed_and_warm_caches_are_told() {
+    let (p, d0, d1) = (Server::worker("P0", &[]), Server::worker("D0", &[]), Server::worker("D1", &[]));
+    let router = Server::router(&[&p], &[&d0, &d1], &["--decode-policy", "round_robin"]);
+    let one = || run(&list(&[&p]), &[&d0]).set("policy.name", "default").set("live.router", &router.url);
+    let first = one().play().code(0);
+    let said = &first.ran.stderr;
+    assert!(said.contains("1 D that are none of ours") && !said.contains("from before"), "{said}");
+    let ledger = first.scratch.read(&format!("{FOLDER}/events.jsonl"));
+    assert!(ledger.contains("unlisted-worker") && ledger.contains(&d1.url), "{ledger}");
+    let second = one();
+    assert!(doctor(&second, 0).contains("tokens from before"));
+    let second = second.play().code(0);
+    assert!(second.ran.stderr.contains("tokens from before"), "{}", second.ran.stderr);
+    for server in [&p, &d0, &d1] {
+        post(&server.url, "/flush_cache", &serde_json::json!({})).unwrap();
+    }
+    let third = one().play().code(0);
+    assert!(!third.ran.stderr.contains("tokens from before"), "{}", third.ran.stderr);
+}
+
+#[test]
+fn doctor_refuses_what_a_replay_refuses() {
+    let fast = ["--emulation-speed", "4"];
+    let (p, d) = (Server::worker("P0", &fast), Server::worker("D0", &fast));
+    let router = Server::router(&[&p], &[&d], &[]);
+    let slow = run(&list(&[&p]), &[&d]).set("policy.name", "default").set("live.router", &router.url);
+    assert!(doctor(&slow, 1).contains("--emulation-speed 4"));
+    assert!(slow.play().code(2).ran.stderr.contains("--emulation-speed 4"));
+}
+
+#[test]
+fn a_plain_server_asked_in_tls_is_said_to_be_one() {
+    let (p, d) = (Server::worker("P0", &[]), Server::worker("D0", &[]));
+    let tls = run(&list(&[&p]).replace("http:", "https:"), &[&d]);
+    let tls = tls.set("live.legs", "direct").set("policy.name", "default");
+    assert!(doctor(&tls, 1).contains("write http://, not https://"));
+    assert!(tls.play().code(2).ran.stderr.contains("write http://, not https://"));
+}
