@@ -23,7 +23,9 @@ Examples:
   pdreplay trace inspect trace.jsonl.zst              what is in a trace
 
 Exit codes: 0 ok; 1 the run broke a budget, was stopped by a failed turn, completed nothing or
-could not write its results; 2 bad usage or input; 129 (SIGHUP), 130 (SIGINT) and 143 (SIGTERM) interrupted, results kept.";
+could not write its results; 2 bad usage or input; 129 (SIGHUP), 130 (SIGINT) and 143 (SIGTERM) interrupted: results are written
+as far as the run went. A second signal ends the program at once: the records so far are kept (requests.jsonl), without a
+summary; `pdreplay report` makes one.";
 
 /// Replay agentic LLM traces against prefill/decode disaggregated clusters, and see why sessions starve.
 ///

@@ -32,8 +32,8 @@ pub fn count(path: &Path) -> Result<Ledger, Failure> {
         }
         match serde_json::from_str::<LedgerEvent>(&line) {
             Ok(event) => {
-                let detail = event.detail.unwrap_or_default().chars().take(DETAIL_CHARS).collect();
-                let (count, _) = counts.entry((event.kind, detail)).or_insert((0, event.at_ns));
+                let detail = event.detail.unwrap_or_default();
+                let (count, _) = counts.entry((event.kind, short(&detail))).or_insert((0, event.at_ns));
                 *count += 1;
             }
             Err(error) if error.is_eof() => {
@@ -47,4 +47,24 @@ pub fn count(path: &Path) -> Result<Ledger, Failure> {
     };
     let table = Table::plain(&["event", "detail", "count", "first_at_s"], counts.iter().map(row).collect());
     Ok(Ledger { table, cut_off })
+}
+
+/// What is cut off is seen to be.
+fn short(detail: &str) -> String {
+    let mut short: String = detail.chars().take(DETAIL_CHARS).collect();
+    if short.len() < detail.len() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_detail_shows_that_it_was_cut() {
+        assert_eq!(short("D0=1"), "D0=1");
+        assert_eq!(short(&"é".repeat(61)), "é".repeat(60) + "…");
+    }
 }

@@ -196,7 +196,8 @@ pub fn described(facts: &TargetFacts) -> String {
 pub fn driver_label(facts: &TargetFacts) -> String {
     let speed = facts.emulation_speed;
     let clock = if speed == 1.0 { String::new() } else { format!(" × {speed}") };
-    format!("real time{clock}, {}{}", facts.kind, way(facts))
+    let emulated = if facts.emulated && facts.kind != "embedded" { " (emulated)" } else { "" };
+    format!("real time{clock}, {}{emulated}{}", facts.kind, way(facts))
 }
 
 /// How requests get to two legs: ` behind smg 1.13.0`, or nothing.

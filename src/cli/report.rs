@@ -239,7 +239,7 @@ fn described(found: &Found, manifest: &RunManifest, terminal: &Terminal) -> (Run
             ManifestState::Running if is_in_use(&found.folder) => "is still under way".to_owned(),
             ManifestState::Failed => format!("failed: {}", manifest.failure.as_deref().unwrap_or("cause unknown")),
             ManifestState::Running | ManifestState::Completed | ManifestState::Interrupted | ManifestState::Stopped => {
-                "did not end properly (killed, crashed or the disk was full)".to_owned()
+                "did not end properly (ended by a second signal, killed, crashed, or the disk was full)".to_owned()
             }
         };
         terminal.messages.warning(format!(

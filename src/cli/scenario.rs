@@ -20,11 +20,16 @@ pub enum ScenarioCommand {
 
 /// Arguments of `scenario show`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  pdreplay scenario show v3-1p7d --set admission.cap_max=16 > mine.toml")]
+#[command(
+    after_help = "Examples:\n  pdreplay scenario show v3-1p7d --set admission.cap_max=16 > mine.toml\n  pdreplay scenario show live-sglang --source > mine.toml"
+)]
 pub struct ShowArgs {
     /// The same as `--scenario`.
     #[arg(value_name = "FILE|NAME", conflicts_with = "scenario")]
     named: Option<String>,
+    /// The file of a shipped scenario as it is written, comments included; no flag applies to it.
+    #[arg(long)]
+    source: bool,
     #[command(flatten)]
     scenario: ScenarioArgs,
 }
@@ -41,9 +46,10 @@ pub fn run(command: &ScenarioCommand) -> Result<Exit, Failure> {
 
 fn list() -> Result<(), Failure> {
     let mut text = String::new();
+    let width = scenario::shipped_scenarios().map(str::len).max().unwrap_or(0);
     for name in scenario::shipped_scenarios() {
         let shipped = scenario::load(Some(name), &[])?;
-        text += &format!("{name:<12}  {}\n", shipped.description);
+        text += &format!("{name:<width$}  {}\n", shipped.description);
     }
     stdout::print(&text)
 }
@@ -51,6 +57,14 @@ fn list() -> Result<(), Failure> {
 fn show(args: &ShowArgs) -> Result<(), Failure> {
     let mut asked = args.scenario.clone();
     asked.named.scenario = args.named.clone().or(asked.named.scenario);
+    if args.source {
+        let name = asked.named.scenario.unwrap_or_else(|| "default".into());
+        let text = scenario::shipped_text(&name).ok_or_else(|| {
+            Failure::input(format!("no shipped scenario is called `{name}`"))
+                .hint("`pdreplay scenario list` names them")
+        })?;
+        return stdout::print(text);
+    }
     let scenario = asked.resolve()?;
     stdout::print(&scenario.to_toml().map_err(Failure::broke)?)
 }

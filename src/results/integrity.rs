@@ -176,15 +176,15 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
     });
     let silent = (some_account && !harness.without_account.is_empty())
         .then(|| format!("without their own counters, since they are gone: {}", harness.without_account.join(" ")));
+    let older = (!harness.older_peaks.is_empty()).then(|| {
+        let workers = harness.older_peaks.join(" ");
+        format!("peaks of {workers} may be older than the run: a worker's peaks count from the start of its process")
+    });
     // Counted by the client: a repeat that worked leaves no error in the records.
     let throttled = (harness.throttled > 0).then(|| {
         let repeats =
             if harness.retries > 0 { format!("; {} sent", plural(harness.retries, "repeat")) } else { String::new() };
         format!("{} with status 429 or 503: the target refused for load{repeats}", plural(harness.throttled, "answer"))
-    });
-    let older = (!harness.older_peaks.is_empty()).then(|| {
-        let workers = harness.older_peaks.join(" ");
-        format!("peaks of {workers} may be older than the run: a worker's peaks count from the start of its process")
     });
     [busy, late, throttled, silent, older].into_iter().flatten().collect()
 }
@@ -197,7 +197,8 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
         notes.push(format!("most common failure: {} ×{} ({}){words}", top.class, count(top.count), top.outcome));
     }
     if let Some(lag) = lag_over {
-        notes.push(format!("the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay"));
+        notes.push(format!("the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay; a lower --emulation-speed \
+             (emulated workers), --concurrency or --time-scale asks less of it"));
     }
     match info.state {
         RunState::Completed => {}

@@ -36,6 +36,8 @@ pub enum ConflictKind {
     PolicyWithoutSessions,
     /// The policy looks for cached prefixes where none are kept.
     NoCacheToFind,
+    /// The policy follows assumed prefixes, and a prefix that all share leads all to one D.
+    PilesUp,
     /// A target index meant for D is applied to P too.
     TargetAppliedToPrefill,
     /// A router policy that wants a header gets none.
@@ -199,6 +201,14 @@ fn decode_leg_pd(scenario: &Scenario) -> Vec<Conflict> {
             RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::CacheAware | RouterPolicy::Auto,
         ) => ignored("x-smg-target-worker", "consistent_hashing"),
     };
+    if policy == PolicyName::KvAware && !scenario.policy.kv_aware.capacity_aware {
+        found.extend(warn(
+            ConflictKind::PilesUp,
+            "policy kv-aware with pd: it weighs the blocks it believes on a D above load, so sessions that begin with the \
+             same prompt all go to one D; use policy default or sticky, or set policy.kv_aware.capacity_aware"
+                .into(),
+        ));
+    }
     let by_cache = [
         (policy == PolicyName::CacheAware, "policy cache-aware"),
         (router == RouterPolicy::CacheAware, "router cache_aware for D"),
@@ -294,7 +304,7 @@ mod tests {
         //                          auto, round_robin, manual, consistent_hashing, cache_aware
         //                          default  sticky  kv-aware  cache-aware
         assert_eq!(table(Mechanism::Kvc), ["RRRRR", "wRwRR", ".RR.R", "RRRRR"]);
-        assert_eq!(table(Mechanism::Pd), ["..www", ".w.ww", ".ww.w", "wwwww"]);
+        assert_eq!(table(Mechanism::Pd), ["..www", ".w.ww", "wwwww", "wwwww"]);
         // The PD router has no part in dp; the default's P and D stay idle.
         assert_eq!(table(Mechanism::Dp), ["wwwww"; 4]);
         let mut dp = scenario(Mechanism::Dp, PolicyName::CacheAware, RouterPolicy::Auto);
@@ -343,6 +353,14 @@ mod tests {
         let mut scenario = scenario(Mechanism::Pd, PolicyName::CacheAware, RouterPolicy::Auto);
         assert_eq!(conflicts(&scenario)[0].kind, ConflictKind::NoCacheToFind);
         scenario.engine.decode_radix_cache = true;
+        assert_eq!(conflicts(&scenario), []);
+    }
+
+    #[test]
+    fn a_shared_prompt_leads_all_to_one_d() {
+        let mut scenario = scenario(Mechanism::Pd, PolicyName::KvAware, RouterPolicy::Auto);
+        assert_eq!(conflicts(&scenario)[0].kind, ConflictKind::PilesUp);
+        scenario.policy.kv_aware.capacity_aware = true;
         assert_eq!(conflicts(&scenario), []);
     }
 

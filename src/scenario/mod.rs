@@ -35,7 +35,7 @@ pub use needs::Needs;
 pub use preflight::{Preflight, preflight};
 pub use schema::schema;
 pub use setup::Setup;
-pub use shipped::shipped_scenarios;
+pub use shipped::{shipped_scenarios, shipped_text};
 pub use validate::validate;
 pub use validate_cost::check_span;
 pub use validate_fault::{FaultFields, fault_fields, fault_label};

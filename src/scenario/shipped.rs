@@ -34,6 +34,11 @@ pub fn shipped_scenarios() -> impl Iterator<Item = &'static str> {
     SCENARIOS.iter().map(|(name, _)| *name)
 }
 
+/// The text of a shipped scenario, comments included.
+pub fn shipped_text(name: &str) -> Option<&'static str> {
+    text(SCENARIOS, name)
+}
+
 /// The text of an embedded file.
 pub(super) fn text(of: &[Embedded], name: &str) -> Option<&'static str> {
     of.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)

@@ -136,7 +136,11 @@ fn a_run_that_did_not_end_says_how_it_stands() {
     let failed = stands("failed", "no space".into());
     assert!(failed.stderr.contains("the run failed: no space"), "{}", failed.stderr);
     let died = stands("running", Value::Null);
-    assert!(died.stderr.contains("did not end properly (killed, crashed or the disk was full)"), "{}", died.stderr);
+    assert!(
+        died.stderr.contains("did not end properly (ended by a second signal, killed, crashed, or the disk was full)"),
+        "{}",
+        died.stderr
+    );
     assert_eq!(json(&died)["integrity"]["state"], "unfinished");
     let lock = fs::File::open(scratch.join("outputs/one")).unwrap();
     lock.try_lock().unwrap();

@@ -13,6 +13,8 @@ use pdreplay::scenario::{
 use proptest::prelude::*;
 use serde_json::Value;
 
+use crate::run::Scratch;
+
 fn root(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -486,4 +488,18 @@ proptest! {
         let _ = load_text("x.toml", &free);
         let _ = load_text("x.toml", &format!("{key} = {toml}"));
     }
+}
+
+#[test]
+fn templates_are_shown_with_their_comments_and_listed_in_columns() {
+    let scratch = Scratch::new();
+    let shown = scratch.run(&["scenario", "show", "live-sglang", "--source"]).code(0).stdout;
+    assert!(shown.contains("# --prefill/--decode/--router.") && shown.contains("name = \"default\""), "{shown}");
+    scratch.write("mine.toml", &shown);
+    scratch.run(&["scenario", "show", "mine.toml"]).code(0);
+    scratch.run(&["scenario", "show", "nosuch", "--source"]).refused(&["`nosuch`", "scenario list"]);
+    let listed = scratch.run(&["scenario", "list"]).code(0).stdout;
+    let columns = listed.lines().map(|line| line.find("  ").map(|gap| line.len() - line[gap..].trim_start().len()));
+    let columns: std::collections::BTreeSet<_> = columns.collect();
+    assert_eq!(columns.len(), 1, "descriptions begin in one column: {listed}");
 }

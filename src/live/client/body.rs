@@ -58,14 +58,8 @@ impl Bodies {
         let model =
             if target.model.is_empty() { String::new() } else { format!("\"model\":{},", quoted(&target.model)) };
         let tokens = Tokens::new(trace, target.token_ids, target.body_cache);
-        Bodies {
-            trace: Arc::clone(trace),
-            tokens,
-            dialect: target.dialect,
-            emulated: target.emulated,
-            model,
-            session_mark: target.session_mark.clone(),
-        }
+        let (trace, session_mark) = (Arc::clone(trace), target.session_mark.clone());
+        Bodies { trace, tokens, dialect: target.dialect, emulated: target.emulated, model, session_mark }
     }
 
     /// Bytes of a request's body at most, some left over for what is not tokens.

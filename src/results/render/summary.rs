@@ -6,7 +6,9 @@ use super::table::{BOLD, Format, GREEN, RED, Style, cut, paint, visible};
 use super::tables;
 use crate::base::words::{count, percent, plural, rate, seconds, tokens};
 use crate::record::{HarnessFacts, Outcome};
-use crate::results::{Fairness, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure};
+use crate::results::{
+    Fairness, Integrity, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure,
+};
 
 /// What only the caller knows: never part of `summary.json`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -38,7 +40,7 @@ pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
     sessions(&summary.fairness, &mut page);
     workers(summary, &mut page);
     page.section("why", summary.causes.iter().map(|line| line.text.clone()));
-    page.section("harness", summary.harness.as_ref().map(harness));
+    page.section("harness", summary.harness.as_ref().map(|facts| harness(facts, &summary.integrity)));
     page.section("files", extras.files.iter().cloned());
     page.text
 }
@@ -261,20 +263,23 @@ fn starved(starved: &Starved) -> String {
 }
 
 /// What the harness cost: figures of the client are worth what these allow.
-fn harness(facts: &HarnessFacts) -> String {
+fn harness(facts: &HarnessFacts, integrity: &Integrity) -> String {
+    let late = integrity.schedule_lag_p99_ms;
+    let late = late.map(|p99| format!("schedule lag p99 {p99:.1} ms (budget {})", integrity.max_schedule_lag_p99_ms));
     let lag = match (facts.loop_lag_p50_ms, facts.loop_lag_p99_ms, facts.loop_lag_max_ms) {
         (Some(p50), Some(p99), Some(max)) => {
             Some(format!("loop lag p50 {p50:.1} ms  p99 {p99:.1} ms  max {max:.1} ms (wall)"))
         }
         (_, _, _) => None,
     };
-    let rss = facts.rss_peak_bytes.map(|bytes| format!("{} MB", count(bytes / 1_000_000)));
+    let rss = facts.rss_peak_bytes.map(|bytes| format!("peak memory of the program {} MB", count(bytes / 1_000_000)));
     let parts = [
+        late,
         lag,
-        Some(format!("driver {} of a core", percent(facts.driver_cpu_share))),
+        Some(format!("client thread {} of a core", percent(facts.driver_cpu_share))),
         rss,
         Some(format!(
-            "{} for {}",
+            "{} for {}, control calls and polls included",
             plural(facts.connections, "connection"),
             plural(facts.http_requests, "HTTP request")
         )),
