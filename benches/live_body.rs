@@ -15,7 +15,7 @@ use pdreplay::base::{RequestIx, Role, WorkerId};
 use pdreplay::cluster::{RouterConfig, RouterPolicy};
 use pdreplay::live::client::Client;
 use pdreplay::live::clock::Clock;
-use pdreplay::live::{Addresses, Dialect, Endpoint, Heard, Limits, Retries, Secrets, Target};
+use pdreplay::live::{Accounts, Addresses, Dialect, Endpoint, Heard, Limits, Retries, Secrets, Target};
 use pdreplay::protocol::{Action, Event, Finish, Generate, Route};
 use pdreplay::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig};
 use pdreplay::trace::Trace;
@@ -111,6 +111,8 @@ fn thread_cpu() -> Duration {
 
 fn target(url: &str) -> Target {
     Target {
+        baseline: Accounts::default(),
+        session_mark: String::new(),
         addresses: Addresses {
             colocated: vec![Endpoint { url: url.to_owned(), bootstrap_port: None }],
             ..Addresses::default()
@@ -131,7 +133,7 @@ fn target(url: &str) -> Target {
             control: Duration::from_secs(5),
             pool_idle: Duration::from_secs(3),
         },
-        retries: Retries { most: 0, backoff: Duration::from_millis(500) },
+        retries: Retries { most: 0, backoff: Duration::from_millis(500), longest: Duration::from_secs(60) },
         pool: CONCURRENCY,
         body_cache: 256 << 20,
         token_ids: (1000, 30_000),

@@ -1,6 +1,6 @@
 //! What a worker and a router are, read from their answers.
 //!
-//! Pure. Says what is known and leaves open what is not; what follows for a run is [`super::checks`]'s.
+//! Pure. Says what is known and leaves open what is not; what follows for a run is [`super::checks()`]'s.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Asks a target everything that [`super::checks`] wants to know, at once and within a bound.
+//! Asks a target everything that [`super::checks()`] wants to know, at once and within a bound.
 //!
 //! Owns the order of questions and their time limits. Reads nothing out of the answers. Whatever a target does, a look
 //! ends: each question has a limit, and so has the row of route probes.

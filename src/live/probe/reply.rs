@@ -1,6 +1,6 @@
 //! [`Reply`]: what a question to a server brought, whole, as plain data.
 //!
-//! The questions are [`super::look`]'s, what the answers mean is read from them without a socket.
+//! The questions are [`super::look()`]'s, what the answers mean is read from them without a socket.
 
 use std::time::{Duration, SystemTime};
 

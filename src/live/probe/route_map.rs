@@ -1,7 +1,7 @@
 //! [`RouteMap`]: which value of the target header reaches which decode worker.
 //!
 //! `smg` counts the workers that are eligible at the moment, in the order they happened to register, so an index means
-//! nothing until it was tried. Pure: probes in, map out; who sends them is [`super::look`]'s. Invariant: an index stands
+//! nothing until it was tried. Pure: probes in, map out; who sends them is [`super::look()`]'s. Invariant: an index stands
 //! for a D only when an answer to it named that D.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub const NO_SUCH_INDEX: u16 = u16::MAX;
 /// Probes of the target header.
 #[derive(Debug, Clone, Default)]
 pub struct Routes {
-    /// With [`NO_SUCH_INDEX`].
+    /// With an index that no list has.
     pub beyond: Option<Probed>,
     /// Each index once, in order.
     pub first: Vec<(u16, Probed)>,

@@ -1,4 +1,4 @@
-//! The PD router's server: HTTP around a [`RouterNode`].
+//! The PD router's server: HTTP around a [`crate::node::RouterNode`].
 //!
 //! Owns addresses and connections; who gets a request is the node's choice. Reading order: `options`, `front` (what
 //! handlers share), `body` (what a request becomes on its way), `prefill` (P's verdict), `relay` (both legs and the
