@@ -1,9 +1,14 @@
-//! Identity of KV blocks: which prompts share which prefix.
+//! KV blocks: which prompts share which prefix, what publishers say of their caches, and the index made of it.
 //!
-//! Owns the tree of prefix-chained blocks ([`BlockTree`]). Who holds a block is not its business:
-//! an engine's cache and a policy's belief keep their own marks beside the tree's node ids.
-//! The KV-event codec and the index of the event issue belong here too.
+//! Owns the tree of prefix-chained blocks ([`BlockTree`]), the hashes and tokens that name a block, and KV events as data
+//! ([`KvEvent`]). An engine's cache and a policy's belief keep their own marks beside the tree's node ids.
 
+mod event;
+mod hash;
+mod tokens;
 mod tree;
 
+pub use event::{BlockRemoved, BlockStored, Dialect, EngineHash, EventBatch, KvEvent, Recovery, Tier};
+pub use hash::{DEFAULT_HASH_SEED, HashChain, SequenceHash};
+pub use tokens::BlockTokens;
 pub use tree::{BlockPath, BlockTree, Moved, NodeId};

@@ -12,19 +12,17 @@ use std::sync::Arc;
 use memchr::memchr_iter;
 
 use crate::base::{RequestIx, Rng};
-use crate::kv::{BlockPath, BlockTree, NodeId};
+use crate::kv::{BlockPath, BlockTokens, BlockTree, NodeId};
 use crate::trace::Trace;
 
-/// Streams of the generators: blocks, and what no block covers.
-const BLOCKS: u64 = 1;
+/// Stream of the generator of what no block covers.
 const FILLER: u64 = 2;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Tokens {
     trace: Arc<Trace>,
-    first: u32,
-    count: u32,
+    ids: BlockTokens,
     // Bytes of the longest id and its comma.
     width: usize,
     cache: Cache,
@@ -62,8 +60,9 @@ impl Tokens {
     pub fn new(trace: &Arc<Trace>, ids: (u32, u32), budget: usize) -> Tokens {
         let nodes = (0..trace.tree.node_count()).map(|_| NodeText::default()).collect();
         let cache = Cache { nodes, by_use: BTreeMap::new(), uses: 0, bytes: 0, budget };
-        let width = (ids.0.saturating_add(ids.1)).to_string().len() + 1;
-        Tokens { trace: Arc::clone(trace), first: ids.0, count: ids.1.max(1), width, cache }
+        let ids = BlockTokens::new(ids.0, ids.1);
+        let width = ids.last().to_string().len() + 1;
+        Tokens { trace: Arc::clone(trace), ids, width, cache }
     }
 
     /// Appends tokens `range` of a turn's prompt and answer to `out`, with commas between them.
@@ -149,8 +148,7 @@ impl Tokens {
         text.text.reserve_exact(missing * tree.block_size() as usize * self.width);
         text.ends.reserve_exact(missing);
         for &id in &tree.node_ids(node)[text.ends.len().min(wanted)..wanted] {
-            let mut rng = Rng::new(id, BLOCKS);
-            write_ids(&mut text.text, &mut rng, tree.block_size(), (self.first, self.count));
+            write_ids(&mut text.text, self.ids.of_block(id, tree.block_size()));
             text.ends.push(text.text.len());
         }
         let more = text.bytes() - before;
@@ -163,7 +161,7 @@ impl Tokens {
         for _ in 0..tokens.start {
             rng.u64();
         }
-        write_ids(out, &mut rng, tokens.end - tokens.start, (self.first, self.count));
+        write_ids(out, self.ids.drawn(rng, tokens.end - tokens.start));
     }
 }
 
@@ -218,9 +216,9 @@ fn offset_of(text: &[u8], nth: u32) -> usize {
     }
 }
 
-fn write_ids(out: &mut Vec<u8>, rng: &mut Rng, tokens: u32, (first, count): (u32, u32)) {
-    for _ in 0..tokens {
-        write_number(out, first + rng.below(u64::from(count)) as u32);
+fn write_ids(out: &mut Vec<u8>, ids: impl Iterator<Item = u32>) {
+    for id in ids {
+        write_number(out, id);
         out.push(b',');
     }
 }
