@@ -4,7 +4,7 @@
 //! pages; cached ones are whole blocks.
 //! Invariant (asserted): capacity = free + cached + reserved, locked ≤ cached, nothing negative.
 
-use crate::engine::prefix::PrefixCache;
+use crate::engine::prefix::{CacheChange, PrefixCache};
 use crate::kv::{BlockPath, BlockTree, Moved, NodeId};
 
 /// See the module. Counts are tokens.
@@ -117,6 +117,21 @@ impl KvPool {
     /// Forgets everything cached that no lock protects; this is no eviction.
     pub fn clear_cache(&mut self, tree: &BlockTree) {
         self.cache.evict(tree, u64::MAX);
+    }
+
+    /// Keeps a list of what enters and leaves the cache.
+    pub fn record_changes(&mut self) {
+        self.cache.record_changes();
+    }
+
+    /// See [`PrefixCache::take_changes`].
+    pub fn take_changes(&mut self) -> Vec<CacheChange> {
+        self.cache.take_changes()
+    }
+
+    /// See [`PrefixCache::extents`].
+    pub fn extents(&self) -> Vec<CacheChange> {
+        self.cache.extents()
     }
 
     /// Nodes of the tree that the cache holds blocks of.

@@ -11,6 +11,19 @@ use crate::kv::{BlockPath, BlockTree, Moved, NodeId};
 
 const ABSENT: u32 = u32::MAX;
 
+/// Blocks of one node that entered or left the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheChange {
+    /// Node of the block tree.
+    pub node: NodeId,
+    /// Depth before the first block.
+    pub from: u32,
+    /// Depth of the last one.
+    pub to: u32,
+    /// They are held now; else they are gone.
+    pub stored: bool,
+}
+
 /// See the module. Counts are blocks.
 #[derive(Debug, Default)]
 pub struct PrefixCache {
@@ -22,6 +35,8 @@ pub struct PrefixCache {
     held: u64,
     locked: u64,
     clock: u64,
+    // What changed since it was last asked for, in order; absent when nobody asks.
+    changes: Option<Vec<CacheChange>>,
 }
 
 #[derive(Debug)]
@@ -96,9 +111,30 @@ impl PrefixCache {
         BlockPath::EMPTY
     }
 
+    /// Keeps a list of what changes, for [`PrefixCache::take_changes`].
+    pub fn record_changes(&mut self) {
+        self.changes.get_or_insert_default();
+    }
+
+    /// What changed since the last call, in order, parents stored before their children.
+    pub fn take_changes(&mut self) -> Vec<CacheChange> {
+        self.changes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Runs of blocks that are held: node, depth before the first, depth of the last; parents before their children.
+    pub fn extents(&self) -> Vec<CacheChange> {
+        let extent = |slot: usize| {
+            let Extent { node, start, depth, .. } = self.extents[slot];
+            CacheChange { node, from: start, to: depth, stored: true }
+        };
+        // A node is younger than its parent, and its slot is found by its number.
+        self.live_slots().map(extent).collect()
+    }
+
     /// Holds all of `path`; returns how many blocks are new.
     pub fn insert(&mut self, tree: &BlockTree, path: BlockPath) -> u64 {
         let before = self.held;
+        let news = self.changes.as_ref().map_or(0, Vec::len);
         let mut at = path;
         let mut below_is_new = false;
         while at.depth > 0 {
@@ -116,6 +152,10 @@ impl PrefixCache {
             }
             below_is_new = true;
             at = BlockPath { node: tree.parent(at.node), depth: tree.start(at.node) };
+        }
+        // The walk went from the end of the path to its root.
+        if let Some(changes) = &mut self.changes {
+            changes[news..].reverse();
         }
         self.held - before
     }
@@ -164,7 +204,11 @@ impl PrefixCache {
             let slot = self.slot(node).expect("listed extents exist");
             let extent = &mut self.extents[slot];
             let taken = u64::from(extent.evictable()).min(blocks - evicted);
+            let to = extent.depth;
             extent.depth -= taken as u32;
+            if let Some(changes) = &mut self.changes {
+                changes.push(CacheChange { node, from: extent.depth, to, stored: false });
+            }
             evicted += taken;
             self.held -= taken;
             if extent.depth == extent.start {
@@ -190,6 +234,7 @@ impl PrefixCache {
             self.extents[slot].node = node;
             self.name_slot(node, slot as u32);
         }
+        debug_assert!(self.changes.as_ref().is_none_or(Vec::is_empty), "changes are taken before the tree moves");
         self.lru = std::mem::take(&mut self.lru).into_iter().map(|(used, node)| (used, moved.node(node))).collect();
     }
 
@@ -265,6 +310,9 @@ impl PrefixCache {
         let extent = &mut self.extents[slot];
         if depth > extent.depth {
             self.held += u64::from(depth - extent.depth);
+            if let Some(changes) = &mut self.changes {
+                changes.push(CacheChange { node: extent.node, from: extent.depth, to: depth, stored: true });
+            }
             extent.depth = depth;
         }
     }
@@ -341,6 +389,8 @@ mod tests {
             let mut tree = BlockTree::new(64);
             let paths: Vec<_> = lists.iter().map(|list| chain(&mut tree, list)).collect();
             let (mut cache, mut naive) = (PrefixCache::default(), Naive::default());
+            let mut told = std::collections::BTreeSet::new();
+            cache.record_changes();
             let mut locks: Vec<usize> = Vec::new();
             for (pick, action, blocks) in steps {
                 let pick = pick % lists.len();
@@ -368,6 +418,23 @@ mod tests {
                     locks.iter().flat_map(|&at| prefixes(&lists[at])).collect();
                 prop_assert_eq!(cache.locked(), protected.len() as u64);
                 prop_assert_eq!(cache.held(), naive.held.len() as u64);
+                for change in cache.take_changes() {
+                    for depth in change.from + 1..=change.to {
+                        let at = BlockPath { node: change.node, depth };
+                        let prefix: Vec<u64> = tree.ids(at);
+                        let fresh = if change.stored {
+                            let parent = prefix[..prefix.len() - 1].to_vec();
+                            prop_assert!(parent.is_empty() || told.contains(&parent), "parents come first");
+                            told.insert(prefix)
+                        } else {
+                            told.remove(&prefix)
+                        };
+                        prop_assert!(fresh, "a block enters and leaves in turn");
+                    }
+                }
+                prop_assert!(told.iter().eq(naive.held.keys()), "the changes add up to what is held");
+                let held = |extent: &CacheChange| u64::from(extent.to - extent.from);
+                prop_assert_eq!(cache.extents().iter().map(held).sum::<u64>(), cache.held());
                 for prefix in &protected {
                     prop_assert!(naive.held.contains_key(prefix));
                 }

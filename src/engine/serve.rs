@@ -4,6 +4,7 @@
 use crate::base::{SessionIx, Time};
 use crate::engine::job::Job;
 use crate::engine::message::{Cx, Input, Output, Tokens};
+use crate::engine::prefix::CacheChange;
 use crate::engine::worker::Worker;
 use crate::kv::{BlockPath, Moved, NodeId};
 
@@ -38,6 +39,22 @@ impl Worker {
     /// Tells of the tokens of every iteration from the next one on, with [`Output::Tokens`]. Costs a wake an iteration.
     pub fn stream_tokens(&mut self) {
         self.streams = true;
+    }
+
+    /// Keeps a list of what enters and leaves the prefix cache, for [`Worker::take_cache_changes`].
+    pub fn record_cache_changes(&mut self) {
+        self.pool.record_changes();
+    }
+
+    /// What entered and left the prefix cache since the last call, in order, parents stored before their children. The KV
+    /// that sessions hold lies outside that cache.
+    pub fn take_cache_changes(&mut self) -> Vec<CacheChange> {
+        self.pool.take_changes()
+    }
+
+    /// All that the prefix cache holds, as if it had just been stored.
+    pub fn cached_extents(&self) -> Vec<CacheChange> {
+        self.pool.extents()
     }
 
     /// It keeps transferred and finished prompts in its prefix cache, so their paths matter.
