@@ -30,7 +30,11 @@ pub struct EngineConfig {
     pub ingest_per_token_us: f64,
     /// Bytes of KV per token.
     pub kv_bytes_per_token: u64,
-    /// Bandwidth at which a retracted request's KV returns from host memory, GB/s.
+    /// Copies of cached KV kept in host memory, tokens; 0: none (no offload). Not on decode workers.
+    pub host_pool_tokens: u64,
+    /// Time from a block's entry into the cache to the confirmation of its copy in host memory, milliseconds.
+    pub host_store_ms: f64,
+    /// Bandwidth at which KV returns from host memory, GB/s: that of a retracted request, and copies behind a cached prefix.
     pub retract_reload_gbytes_per_s: f64,
     /// Idle time after which a worker drops a session, seconds; 0: never.
     pub session_idle_timeout_s: f64,
@@ -97,6 +101,8 @@ impl Default for EngineConfig {
             ingest_base_ms: 6.0,
             ingest_per_token_us: 2.0,
             kv_bytes_per_token: 98_304,
+            host_pool_tokens: 0,
+            host_store_ms: 5.0,
             retract_reload_gbytes_per_s: 25.0,
             session_idle_timeout_s: 0.0,
             session_trim: SessionTrim::Pressure,

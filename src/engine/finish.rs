@@ -4,6 +4,7 @@ use crate::base::{Dur, Role, Time};
 use crate::engine::job::Active;
 use crate::engine::message::{Cx, Output};
 use crate::engine::worker::{Step, Worker};
+use crate::kv::BlockPath;
 use crate::protocol::{Finish, TokenRun};
 
 impl Worker {
@@ -85,6 +86,7 @@ impl Worker {
             let turned = (active.lock, active.job.prompt);
             active.reserved = self.pool.cache_reserved(cx.tree, turned, active.reserved, behind);
             active.lock = active.job.prompt;
+            self.copy_to_host(now, active.job.prompt);
         }
         if self.id.role == Role::Prefill {
             let (request, cached_tokens, arrived) = (active.job.request, active.cached, active.job.arrived);
@@ -95,6 +97,12 @@ impl Worker {
             self.finish(cx, now, active);
         } else {
             self.running.push(active);
+        }
+    }
+
+    fn copy_to_host(&mut self, now: Time, path: BlockPath) {
+        if let Some(host) = &mut self.host {
+            host.store(now, path);
         }
     }
 
@@ -115,6 +123,7 @@ impl Worker {
             let turned = (active.lock, active.job.context);
             active.reserved = self.pool.cache_reserved(cx.tree, turned, active.reserved, 0);
             self.pool.unlock(cx.tree, active.job.context);
+            self.copy_to_host(now, active.job.context);
         } else {
             self.pool.release(active.reserved);
         }

@@ -34,6 +34,8 @@ pub(super) struct Active {
     pub job: Job,
     /// Prompt tokens found in the cache or held by the session.
     pub cached: u32,
+    /// Those of them that are loaded back from host memory.
+    pub loaded: u32,
     /// Prompt tokens to compute, and computed so far. A retracted colocated request computes its answer again, too.
     pub todo: u32,
     pub computed: u32,
@@ -88,6 +90,7 @@ impl Active {
         Active {
             job,
             cached,
+            loaded: 0,
             todo,
             computed: 0,
             generated: 0,

@@ -178,10 +178,27 @@ impl Worker {
             active.lock = self.pool.lock_prefix(cx.tree, cx.tree.truncate(active.job.prompt, most));
         }
         let locked = active.lock.depth * self.block_size;
+        active.loaded = self.copied_behind(cx, active);
         if active.retractions == 0 {
-            active.cached = locked;
+            active.cached = locked + active.loaded;
         }
-        (active.computed, active.todo) = (0, active.context() as u32 - locked);
+        (active.computed, active.todo) = (0, active.context() as u32 - locked - active.loaded);
+    }
+
+    /// Tokens behind the locked prefix that have copies in host memory.
+    fn copied_behind(&mut self, cx: Cx<'_>, active: &Active) -> u32 {
+        let Some(host) = self.host.as_mut().filter(|_| active.job.session.is_none()) else { return 0 };
+        let most = (active.job.input_tokens - 1) / self.block_size;
+        let copied = host.lookup(cx.tree, cx.tree.truncate(active.job.prompt, most));
+        copied.depth.saturating_sub(active.lock.depth) * self.block_size
+    }
+
+    /// The next iteration loads so many tokens back from host memory.
+    pub(super) fn load_back(&mut self, tokens: u32) {
+        if tokens > 0 {
+            self.stats.host_loaded_tokens += u64::from(tokens);
+            self.loading = self.loading + self.reload_time(tokens.into());
+        }
     }
 
     /// Tokens beyond its reservation for `tokens` more, at most as many as it still wants.

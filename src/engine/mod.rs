@@ -8,6 +8,7 @@ mod config;
 mod control;
 mod cost;
 mod finish;
+mod host;
 mod job;
 mod memory;
 mod message;

@@ -11,6 +11,9 @@ impl Worker {
         debug_assert!(self.step.is_none(), "one iteration at a time");
         self.cost.set_slow_factor(self.slow_factor);
         let free_at = self.read_inbox(cx);
+        if let Some(host) = &mut self.host {
+            host.confirm(cx.tree, cx.now);
+        }
         self.expire_sessions(cx.now);
         loop {
             self.join_ready(cx, free_at);
@@ -60,6 +63,7 @@ impl Worker {
                 break;
             }
             active.prefill_started.get_or_insert(at);
+            self.load_back(active.loaded);
             self.stats.cached_tokens += u64::from(active.job.input_tokens.saturating_sub(active.todo));
             let chunk = active.todo.min(budget);
             budget -= chunk;
@@ -67,7 +71,7 @@ impl Worker {
         }
     }
 
-    fn next_step(&self, started: Time) -> Option<Step> {
+    fn next_step(&mut self, started: Time) -> Option<Step> {
         let batch = Batch {
             requests: self.running.len() as u32,
             context_tokens: self.running.iter().map(|active| active.context()).sum(),
@@ -82,7 +86,8 @@ impl Worker {
             })
             .collect();
         if !parts.is_empty() {
-            return Some(Step::Mixed { started, ends: started + self.cost.mixed(&parts, batch).dur() });
+            let loading = std::mem::take(&mut self.loading);
+            return Some(Step::Mixed { started, ends: started + loading + self.cost.mixed(&parts, batch).dur() });
         }
         let until_first_ends = self.running.iter().map(|active| active.remaining()).min()?;
         let until_first_ends = if self.streams { 1 } else { until_first_ends };

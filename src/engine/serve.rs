@@ -2,6 +2,7 @@
 //! and a block tree that does not grow for ever.
 
 use crate::base::{SessionIx, Time};
+use crate::engine::host::HostTier;
 use crate::engine::job::Job;
 use crate::engine::message::{Cx, Input, Output, Tokens};
 use crate::engine::prefix::CacheChange;
@@ -44,6 +45,9 @@ impl Worker {
     /// Keeps a list of what enters and leaves the prefix cache, for [`Worker::take_cache_changes`].
     pub fn record_cache_changes(&mut self) {
         self.pool.record_changes();
+        if let Some(host) = &mut self.host {
+            host.record_changes();
+        }
     }
 
     /// What entered and left the prefix cache since the last call, in order, parents stored before their children. The KV
@@ -52,9 +56,19 @@ impl Worker {
         self.pool.take_changes()
     }
 
+    /// The same of the copies in host memory.
+    pub fn take_host_changes(&mut self) -> Vec<CacheChange> {
+        self.host.as_mut().map(HostTier::take_changes).unwrap_or_default()
+    }
+
     /// All that the prefix cache holds, as if it had just been stored.
     pub fn cached_extents(&self) -> Vec<CacheChange> {
         self.pool.extents()
+    }
+
+    /// All copies in host memory, as if they had just been confirmed.
+    pub fn host_extents(&self) -> Vec<CacheChange> {
+        self.host.as_ref().map(|host| host.cache().extents()).unwrap_or_default()
     }
 
     /// It keeps transferred and finished prompts in its prefix cache, so their paths matter.
@@ -102,6 +116,9 @@ impl Worker {
         let idle = inside == 0 && self.inbox.is_empty();
         if idle {
             self.pool.clear_cache(cx.tree);
+            if let Some(host) = &mut self.host {
+                host.clear(cx.tree);
+            }
         }
         idle
     }
@@ -109,6 +126,7 @@ impl Worker {
     /// Nodes of the block tree that the cache or a request refers to.
     pub fn nodes_in_use(&mut self) -> Vec<NodeId> {
         let mut nodes = self.pool.cached_nodes();
+        nodes.extend(self.host.iter().flat_map(HostTier::nodes));
         self.each_path(&mut |path| nodes.push(path.node));
         nodes
     }
@@ -116,6 +134,9 @@ impl Worker {
     /// The block tree was compacted: the nodes it kept have moved.
     pub fn follow(&mut self, moved: &Moved) {
         self.pool.follow(moved);
+        if let Some(host) = &mut self.host {
+            host.follow(moved);
+        }
         self.each_path(&mut |path| *path = moved.path(*path));
     }
 

@@ -11,6 +11,8 @@ pub struct WorkerStats {
     pub prefilled_tokens: u64,
     /// Prompt tokens found in cache or session.
     pub cached_tokens: u64,
+    /// Prompt tokens loaded back from host memory.
+    pub host_loaded_tokens: u64,
     /// Answer tokens produced.
     pub output_tokens: u64,
     /// Idle sessions trimmed.

@@ -376,3 +376,54 @@ proptest! {
         prop_assert_eq!(bench.worker.load().token_usage, 0.0, "memory leaked");
     }
 }
+
+fn prompt(bench: &mut Bench, request: u32, ids: &[u64]) -> Job {
+    let path = bench.tree.insert(ids, BlockPath::EMPTY);
+    Job {
+        request: RequestIx(request),
+        session: None,
+        prompt: path,
+        context: path,
+        input_tokens: ids.len() as u32 * 64 + 1,
+        shipped_tokens: ids.len() as u32 * 64 + 1,
+        output_tokens: 1,
+        hang_after: None,
+        arrived: Time::ZERO,
+    }
+}
+
+/// Cached tokens and time to the first token of each of three prompts in turn: one, another that evicts it, the first again.
+fn first_evicted_and_again(host_pool_tokens: u64) -> Vec<(u32, u64)> {
+    let config = EngineConfig { kv_pool_tokens: 48 * 64, host_pool_tokens, ..small() };
+    let mut bench = Bench::new(Role::Colocated, &config);
+    bench.worker.record_cache_changes();
+    let ids: Vec<Vec<u64>> = vec![(1..41).collect(), (101..141).collect(), (1..41).collect()];
+    let mut seen = Vec::new();
+    for (request, ids) in (0..).zip(&ids) {
+        let (sent, job) = (bench.now, prompt(&mut bench, request, ids));
+        bench.put(Input::Generate(job));
+        bench.run(Time(u64::MAX));
+        let (_, Output::Done(done)) = bench.outputs.pop().expect("it ended") else { panic!("it ended") };
+        seen.push((done.cached_tokens, done.first_token.expect("a token").since(sent).ns()));
+    }
+    let device: i64 = bench.worker.take_cache_changes().iter().map(blocks).sum();
+    let host: i64 = bench.worker.take_host_changes().iter().map(blocks).sum();
+    assert_eq!(device, bench.worker.cached_extents().iter().map(blocks).sum::<i64>());
+    assert_eq!(host, bench.worker.host_extents().iter().map(blocks).sum::<i64>());
+    assert!(host <= host_pool_tokens as i64 / 64);
+    seen
+}
+
+fn blocks(change: &crate::engine::CacheChange) -> i64 {
+    let blocks = i64::from(change.to - change.from);
+    if change.stored { blocks } else { -blocks }
+}
+
+#[test]
+fn copies_in_host_memory_come_back_faster_than_they_are_computed() {
+    let without = first_evicted_and_again(0);
+    let with = first_evicted_and_again(100 * 64);
+    assert_eq!(with[..2], without[..2], "copying costs nothing");
+    assert_eq!(with[2].0, 40 * 64, "all of it was found");
+    assert!(without[2].0 < with[2].0 && with[2].1 < without[2].1, "{with:?} against {without:?}");
+}

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
 use crate::engine::cost::{Batch, CostModel};
+use crate::engine::host::HostTier;
 use crate::engine::job::{Active, Done, Job};
 use crate::engine::message::{Cx, Input, Output};
 use crate::engine::pool::KvPool;
@@ -38,6 +39,8 @@ pub struct Worker {
     pub(super) config: EngineConfig,
     pub(super) cost: CostModel,
     pub(super) pool: KvPool,
+    /// Copies in host memory, on workers that keep any.
+    pub(super) host: Option<HostTier>,
     pub(super) block_size: u32,
     pub(super) sessions: SessionStore,
     pub(super) inbox: VecDeque<Input>,
@@ -59,6 +62,8 @@ pub struct Worker {
     /// Streams that a fault made quiet.
     pub(super) hung: BTreeMap<RequestIx, Active>,
     pub(super) step: Option<Step>,
+    /// Time the next iteration spends on loading copies back from host memory.
+    pub(super) loading: Dur,
     pub(super) outputs: VecDeque<(Time, Output)>,
     pub(super) stats: WorkerStats,
     /// Slow-down from the next iteration on.
@@ -86,6 +91,8 @@ impl Worker {
             incarnation,
             cost: CostModel::new(&config.timing, config.max_running),
             pool: KvPool::new(config.kv_pool_tokens, config.page_size, block_size),
+            host: host_tier(id.role, config, block_size),
+            loading: Dur::ZERO,
             config: config.clone(),
             block_size,
             sessions: SessionStore::default(),
@@ -133,7 +140,7 @@ impl Worker {
     pub fn poll_timeout(&self) -> Option<Time> {
         match &self.step {
             Some(step) => Some(step.ends()),
-            None => self.sessions.next_expiry(),
+            None => self.sessions.next_expiry().into_iter().chain(self.host.as_ref().and_then(HostTier::next)).min(),
         }
     }
 
@@ -249,6 +256,12 @@ impl Worker {
         self.stats.usage.set(now, self.pool.used());
         self.stats.queue_peak = self.stats.queue_peak.max(self.queue_len() as u64);
     }
+}
+
+fn host_tier(role: Role, config: &EngineConfig, block_size: u32) -> Option<HostTier> {
+    let blocks = config.host_pool_tokens / u64::from(block_size);
+    let delay = Dur::from_secs_f64(config.host_store_ms / 1e3).unwrap_or(Dur::ZERO);
+    (blocks > 0 && role != Role::Decode).then(|| HostTier::new(blocks, delay))
 }
 
 impl Step {
