@@ -127,6 +127,7 @@ fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
         ("cluster.link.gbytes_per_s", cluster.link.gbytes_per_s, GBYTES),
         ("engine.ingest_base_ms", engine.ingest_base_ms, Range::new(1e-6, HOUR_MS, "3.6e6 ms is 1 h").or_zero()),
         ("engine.ingest_per_token_us", engine.ingest_per_token_us, Range::new(0.0, 1e6, "1e6 µs is 1 s a token")),
+        ("engine.host_store_ms", engine.host_store_ms, Range::new(1e-6, HOUR_MS, "3.6e6 ms is 1 h").or_zero()),
         ("engine.retract_reload_gbytes_per_s", engine.retract_reload_gbytes_per_s, GBYTES),
         ("engine.session_idle_timeout_s", engine.session_idle_timeout_s, Range::length(1.0, "0 is never").or_zero()),
         ("replay.arrival_scale", replay.arrival_scale, SCALE),
