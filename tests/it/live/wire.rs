@@ -146,6 +146,31 @@ fn case_44_an_end_mark_alone_is_no_answer() {
 }
 
 #[test]
+fn an_end_mark_without_a_finish_reason_is_no_success() {
+    let token = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n";
+    let fake = Fake::always(Script::events(&[(5, token), (10, token), (15, "data: [DONE]\n\n")]));
+    let played = LiveRun::against(&fake, Api::Chat, &one(2)).play().code(1);
+    let record = bad(&played, "error", "bad-answer", "no finish reason");
+    assert_eq!(record["output_tokens"], 2, "{record:#}");
+}
+
+#[test]
+fn a_flood_ends_its_request_and_no_other() {
+    let flood = "data: {\"text\":\"x\"}\n\n".repeat(3000);
+    let flood = Script::events(&[(1, &flood)]).ending(End::Hang, 0);
+    let fake = Fake::start("127.0.0.1:0", move |asked: &Asked| {
+        Reply::Answer(if asked.nth == 1 { flood.clone() } else { Script::generate(8) })
+    });
+    let trace = row("s", 0, 0.0, 64, 8) + &row("s", 1, 0.05, 136, 8);
+    let played = LiveRun::against(&fake, Api::Generate, &trace).set("replay.stall_timeout_s", "0").play().code(1);
+    let records = played.records();
+    assert_eq!((&records[0]["outcome"], &records[0]["error_class"]), (&json!("error"), &json!("excess-output")));
+    assert_eq!((&records[0]["output_tokens"], &records[0]["http_status"]), (&json!(75), &json!(200)), "{records:#?}");
+    assert_eq!(records[1]["outcome"], "ok", "{records:#?}");
+    assert!(played.took < Duration::from_secs(20), "took {:?}", played.took);
+}
+
+#[test]
 fn case_45_an_event_line_may_be_very_long() {
     let trace: String = (0..20).map(|nth| row(&format!("s{nth}"), 0, 0.0, 30, 2)).collect();
     let fake = Fake::always(Script::of_case("45-very-long-event-line/wire.jsonl"));
