@@ -261,6 +261,10 @@ impl Flight {
         let phases = landing.phases();
         let mut end = landing.end;
         let tally = std::mem::take(&mut end.tally);
+        // An abort may tell of another prompt than the one it was sent.
+        if let (Some(Finish::Length | Finish::Stop), Some(counted)) = (&end.finish, tally.prompt_tokens) {
+            line.observed.prompt(line.target.dialect, self.generate.input_tokens, counted);
+        }
         let named = tally.emulated.as_ref().map(|emulated| emulated.incarnation.to_string());
         let raw = text(&end.head, INCARNATION_HEADER).map(str::to_owned).or(named);
         let echo = &line.target.header.echo_name;

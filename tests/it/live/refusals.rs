@@ -68,6 +68,12 @@ fn a_d_nobody_listed_and_warm_caches_are_told() {
     assert!(said.contains("1 D that are none of ours") && !said.contains("from before"), "{said}");
     let ledger = first.scratch.read(&format!("{FOLDER}/events.jsonl"));
     assert!(ledger.contains("unlisted-worker") && ledger.contains(&d1.url), "{ledger}");
+    let unlisted = &first.manifest()["facts"]["harness"]["unlisted_workers"];
+    let served = unlisted[&d1.url].as_u64().unwrap();
+    let nameless = first.records().iter().filter(|record| record["decode_worker_actual"].is_null()).count() as u64;
+    assert!(served > 0 && served == nameless, "{unlisted}, {nameless} without a worker");
+    let notes = first.summary()["integrity"]["notes"].to_string();
+    assert!(notes.contains(&format!("none of this run's: {} ({served} request", d1.url)), "{notes}");
     let second = one();
     assert!(doctor(&second, 0).contains("tokens from before"));
     let second = second.play().code(0);

@@ -330,6 +330,32 @@ fn completions_are_asked_with_a_token_array_of_the_traces_length() {
     assert_eq!(fake.asked()[0].path, "/v1/completions");
 }
 
+/// A completion of two tokens whose prompt the server counts as so long.
+fn counting(prompt_tokens: u32) -> Script {
+    let token =
+        |finish: &str| format!("data: {{\"choices\":[{{\"index\":0,\"text\":\"a\",\"finish_reason\":{finish}}}]}}\n\n");
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": 2}});
+    Script::events(&[(1, &(token("null") + &token("\"length\"") + &format!("data: {usage}\n\ndata: [DONE]\n\n")))])
+}
+
+#[test]
+fn prompts_of_another_length_than_was_sent_are_told_in_the_summary() {
+    let trace = row("a", 0, 0.0, 100, 2) + &row("b", 0, 0.0, 100, 2) + &row("c", 0, 0.0, 100, 2);
+    let fake = Fake::in_order(vec![counting(100), counting(164), counting(1)]);
+    let played = LiveRun::against(&fake, Api::Completions, &trace).play().code(0);
+    let prompts = json!({"compared": 3, "differing": 2, "sent_tokens": 200, "counted_tokens": 165});
+    assert_eq!(played.manifest()["facts"]["harness"]["prompts"], prompts);
+    let told = "the server counted another length in 2 of 3 prompts: 165 tokens for 200 sent";
+    let notes = played.summary()["integrity"]["notes"].to_string();
+    assert_eq!(notes.matches(told).count(), 1, "{notes}");
+    let stdout = played.ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(stdout.contains(told), "{stdout}");
+    // Words are no tokens: a template of 64 is none of the run's business.
+    let chat = LiveRun::against(&Fake::always(Script::chat(2)), Api::Chat, &one(2)).play().code(0);
+    let prompts = json!({"compared": 1, "differing": 0, "sent_tokens": 0, "counted_tokens": 0});
+    assert_eq!(chat.manifest()["facts"]["harness"]["prompts"], prompts);
+}
+
 #[test]
 fn case_51_proxy_settings_of_the_environment_are_ignored_for_loopback() {
     let proxy = "http://127.0.0.1:9";

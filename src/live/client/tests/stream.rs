@@ -262,6 +262,35 @@ fn an_end_mark_without_a_finish_reason_says_nothing_of_the_answer() {
 }
 
 #[test]
+fn the_servers_count_of_a_served_prompt_is_compared_with_what_was_sent() {
+    let told = |counted: u32, reason: &str| {
+        generate_event(10, reason).replace("{\"completion", &format!("{{\"prompt_tokens\":{counted},\"completion"))
+    };
+    block_on(async {
+        let length = r#"{"type":"length"}"#;
+        let abort = r#"{"type":"abort","message":"session id s does not exist"}"#;
+        let events = [told(100, length), told(101, length), told(1, abort), generate_event(10, length)];
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let fake = Fake::start(move |_| {
+            let at = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Script::stream().then(0, &events[at]).then(0, DONE)
+        });
+        let fake = fake.await;
+        let trace = two_turns();
+        let mut rig = Rig::new(&trace, target(&[&fake.url]));
+        for _ in 0..4 {
+            rig.finish(generate_of(&trace, 0)).await;
+        }
+        let prompts = crate::record::PromptFacts { compared: 2, differing: 1, sent_tokens: 100, counted_tokens: 101 };
+        assert_eq!(
+            rig.client.seen().prompts,
+            prompts,
+            "an abort tells of no prompt, nor does an answer without a count"
+        );
+    });
+}
+
+#[test]
 fn a_flood_is_not_read_to_its_end() {
     // Ten are asked for; 76 are within the bound. Whoever read on would wait for ever.
     for (dialect, event) in [(CHAT, token("x")), (Dialect::Generate, "data: {\"text\":\"x\"}\n\n".to_owned())] {
@@ -283,7 +312,11 @@ fn a_flood_is_not_read_to_its_end() {
     }
     let some_more = (0..40).fold(Script::stream(), |script, _| script.then(0, &token("x")));
     let answer = chat(some_more.then(0, &chunk("{}", "\"length\"", "null")).then(0, DONE));
-    assert_eq!((&answer.finish, answer.output_tokens), (&Finish::Length, 40), "read to its end, and judged by its count");
+    assert_eq!(
+        (&answer.finish, answer.output_tokens),
+        (&Finish::Length, 40),
+        "read to its end, and judged by its count"
+    );
 }
 
 #[test]
