@@ -265,6 +265,7 @@ fn facts(scenario: &Scenario, target: &Target, seen: Option<&Facts>) -> TargetFa
         legs: two_legs.then(|| target.legs.as_str().into()),
         router,
         workers: target.addresses.workers().map(worker).collect(),
+        session_mark: target.session_mark.clone(),
         header: header(&needs, target),
         proxy: target.proxy.is_some(),
         secret_headers: target.secrets.headers.iter().map(|(name, _)| name.clone()).collect(),
