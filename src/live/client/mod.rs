@@ -48,7 +48,7 @@ use line::{Line, locked};
 use outbox::Outbox;
 
 pub use control::Looker;
-pub(in crate::live) use http::REFUSED;
+pub(in crate::live) use http::{REFUSED, loopbacks};
 pub use observed::Seen;
 pub(in crate::live) use retry::http_date;
 
