@@ -23,8 +23,9 @@ Examples:
   pdreplay doctor                                       the emulated cluster, started for it and stopped again
 
 Each worker is asked for its health, version, model, loads, sessions and admission, and one token is generated over the
-way the run's requests will take; with indices in the target header, three times for each decode worker. Takes at most
-some ten seconds. Results are ok, off (not there, not needed), warn and fail. Exits with 0 when a replay can run, with 1
+way the run's requests will take; with indices in the target header, three times for each decode worker. A server that is
+listed twice, by whatever names, or under another role than its own fails, as it does in a replay. Takes at most some ten
+seconds. Results are ok, off (not there, not needed), warn and fail. Exits with 0 when a replay can run, with 1
 when a check failed, with 2 on bad usage.";
 
 /// Arguments of `doctor`.

@@ -225,6 +225,8 @@ impl From<ResolveError> for Failure {
             ResolveError::Start(_) => Failure::broke(error),
             ResolveError::Client(_)
             | ResolveError::Down { .. }
+            | ResolveError::SameServer { .. }
+            | ResolveError::Roles { .. }
             | ResolveError::UnknownRouter { .. }
             | ResolveError::SessionsReachP { .. }
             | ResolveError::Bootstrap { .. }

@@ -185,6 +185,8 @@ pub enum ErrorClass {
     TotalTimeout,
     /// The answer ended early by itself.
     ShortOutput,
+    /// More tokens than were asked for.
+    ExcessOutput,
     /// 200 and the end mark, but no token.
     NoOutput,
     /// No connection within the limit.
@@ -203,7 +205,7 @@ pub enum ErrorClass {
 
 impl ErrorClass {
     /// Every class.
-    pub const ALL: [ErrorClass; 20] = [
+    pub const ALL: [ErrorClass; 21] = [
         ErrorClass::SessionNotFound,
         ErrorClass::SessionBusy,
         ErrorClass::ContextLimit,
@@ -217,6 +219,7 @@ impl ErrorClass {
         ErrorClass::Stalled,
         ErrorClass::TotalTimeout,
         ErrorClass::ShortOutput,
+        ErrorClass::ExcessOutput,
         ErrorClass::NoOutput,
         ErrorClass::ConnectTimeout,
         ErrorClass::FirstTokenTimeout,
@@ -250,6 +253,7 @@ impl ErrorClass {
             ErrorClass::Stalled => "stalled",
             ErrorClass::TotalTimeout => "total-timeout",
             ErrorClass::ShortOutput => "short-output",
+            ErrorClass::ExcessOutput => "excess-output",
             ErrorClass::NoOutput => "no-output",
             ErrorClass::ConnectTimeout => "connect-timeout",
             ErrorClass::FirstTokenTimeout => "first-token-timeout",

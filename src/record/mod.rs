@@ -12,5 +12,5 @@ mod target;
 pub use labels::{ExecutionMode, ModeReason, Outcome};
 pub use ledger::{LedgerEvent, LedgerKind};
 pub use request::{RequestRecord, SCHEMA_VERSION};
-pub use run::{HarnessFacts, RunFacts, SessionFacts, TransferRecord, WorkerRecord};
+pub use run::{HarnessFacts, PromptFacts, RunFacts, SessionFacts, TransferRecord, WorkerRecord};
 pub use target::{RouterFact, TargetFacts, TargetWorker};

@@ -1,5 +1,7 @@
 //! What a run leaves beside its requests: one record per worker, per P→D pair and per session.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -141,6 +143,13 @@ pub struct HarnessFacts {
     /// Answers with status 429 or 503, those that a repeat made good included.
     #[serde(default)]
     pub throttled: u64,
+    /// Lengths of prompts by the server's count, against what was sent.
+    #[serde(default)]
+    pub prompts: PromptFacts,
+    /// Requests served by workers behind the router that the run does not list, by what the target calls them; the 65th
+    /// name and those after it are counted as `others`.
+    #[serde(default)]
+    pub unlisted_workers: BTreeMap<String, u64>,
     /// Open files the run may need at once.
     pub descriptors_needed: u64,
     /// Open files the program may have.
@@ -151,4 +160,18 @@ pub struct HarnessFacts {
     /// process.
     #[serde(default)]
     pub older_peaks: Vec<String>,
+}
+
+/// Lengths of the prompts that were served, where the server told them: those of token arrays must be what was sent, a
+/// chat prompt may differ by 64 tokens and 5 %.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PromptFacts {
+    /// Answers that told the length of their prompt.
+    pub compared: u64,
+    /// Those that told another one than was sent.
+    pub differing: u64,
+    /// Tokens of the differing prompts as sent.
+    pub sent_tokens: u64,
+    /// Tokens of the same by the server's count.
+    pub counted_tokens: u64,
 }

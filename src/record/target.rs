@@ -23,6 +23,10 @@ pub struct TargetFacts {
     pub router: Option<RouterFact>,
     /// Every worker, in the order of the names.
     pub workers: Vec<TargetWorker>,
+    /// What session ids end with on the wire, such as `~4be2a0`: servers' logs name `<session id><mark>`. Empty where they
+    /// are sent as they are.
+    #[serde(default)]
+    pub session_mark: String,
     /// What the router was told, such as `x-smg-target-worker: index`; `none` for nothing.
     pub header: String,
     /// Requests to hosts that are not on loopback went through a proxy.

@@ -181,7 +181,7 @@ impl Ending {
             }
             Finish::Length | Finish::Stop if tokens > expected_tokens => {
                 let message = format!("{tokens} tokens for {expected_tokens} asked for");
-                (Outcome::Error, None, Some((ErrorClass::BadAnswer, message)))
+                (Outcome::Error, None, Some((ErrorClass::ExcessOutput, message)))
             }
             Finish::Length if tokens >= expected_tokens => (Outcome::Ok, Some("length"), None),
             Finish::Stop if tokens >= expected_tokens => (Outcome::Ok, Some("stop"), None),
@@ -251,7 +251,7 @@ mod tests {
     fn what_cannot_be_true_is_no_success() {
         for finish in [Finish::Length, Finish::Stop] {
             let ending = Ending::answered(answer(finish.clone(), 10, 0), 100, 4);
-            assert_eq!((ending.outcome, ending.error_class), (Outcome::Error, Some(ErrorClass::BadAnswer)));
+            assert_eq!((ending.outcome, ending.error_class), (Outcome::Error, Some(ErrorClass::ExcessOutput)));
             assert_eq!(ending.error_message.as_deref(), Some("10 tokens for 4 asked for"));
             assert_eq!(ending.output_tokens, 10, "told as they came");
             assert_eq!(Ending::answered(answer(finish, 4, 0), 100, 4).outcome, Outcome::Ok);

@@ -2,13 +2,15 @@
 //!
 //! Invariant: a run over a budget never shows its latencies as a headline; what is found is listed, never averaged away.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{RunInfo, RunState};
 use crate::base::words::{count, plural, seconds};
-use crate::record::{HarnessFacts, Outcome};
+use crate::record::{HarnessFacts, Outcome, PromptFacts};
 
 /// Decimals of a per cent at most.
 const MOST_DIGITS: usize = 6;
@@ -186,7 +188,42 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
             if harness.retries > 0 { format!("; {} sent", plural(harness.retries, "repeat")) } else { String::new() };
         format!("{} with status 429 or 503: the target refused for load{repeats}", plural(harness.throttled, "answer"))
     });
-    [busy, late, throttled, silent, older].into_iter().flatten().collect()
+    let (prompts, unlisted) = (prompts_note(&harness.prompts), unlisted_note(&harness.unlisted_workers));
+    [busy, late, prompts, unlisted, throttled, silent, older].into_iter().flatten().collect()
+}
+
+/// Prompts of another length than the trace's are other prompts: what depends on them is void.
+fn prompts_note(prompts: &PromptFacts) -> Option<String> {
+    let PromptFacts { compared, differing, sent_tokens, counted_tokens } = *prompts;
+    (differing > 0).then(|| {
+        format!(
+            "the server counted another length in {} of {}: {} for {} sent; other prompts than the trace's were served, so \
+             figures on caches, starvation and prefill are void",
+            count(differing),
+            plural(compared, "prompt"),
+            plural(counted_tokens, "token"),
+            count(sent_tokens),
+        )
+    })
+}
+
+/// Those that served most, by name.
+fn unlisted_note(workers: &BTreeMap<String, u64>) -> Option<String> {
+    const SHOWN: usize = 4;
+    let mut by_requests: Vec<(&String, u64)> = workers.iter().map(|(name, requests)| (name, *requests)).collect();
+    by_requests.sort_by_key(|(_, requests)| std::cmp::Reverse(*requests));
+    let shown = by_requests.iter().take(SHOWN);
+    let names: Vec<String> =
+        shown.map(|(name, requests)| format!("{name} ({})", plural(*requests, "request"))).collect();
+    let more = workers.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!names.is_empty()).then(|| {
+        format!(
+            "served by workers that are none of this run's: {}{more}; these records name no decode worker, and no table \
+             counts them for one",
+            names.join(", ")
+        )
+    })
 }
 
 fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {

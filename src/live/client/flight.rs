@@ -18,7 +18,7 @@ use crate::live::api::{INCARNATION_HEADER, PREFILL_HEADER, WORKER_HEADER};
 use crate::live::blame::{PATIENCE, is_of_hand_off};
 use crate::live::client::body::Rendezvous;
 use crate::live::client::http::Counts;
-use crate::live::client::leg::{self, LegEnd};
+use crate::live::client::leg::{self, Asked, LegEnd};
 use crate::live::client::line::{Line, OnWorker};
 use crate::live::client::outbox::Parcel;
 use crate::live::client::routes::Routes;
@@ -88,6 +88,10 @@ impl Flight {
         }
     }
 
+    fn asked<'l>(&self, line: &'l Line, sent: Time) -> Asked<'l> {
+        Asked { sent, tokens: self.generate.output_tokens, pointer: &line.target.served_by.pointer }
+    }
+
     /// Legs that get the body.
     fn copies(&self, line: &Line) -> usize {
         match (self.generate.route, line.target.legs) {
@@ -124,7 +128,7 @@ impl Flight {
         body: Bytes,
         sent: Time,
     ) -> LegEnd {
-        let mut end = leg::run(line, url, headers, body, sent, &line.target.served_by.pointer).await;
+        let mut end = leg::run(line, url, headers, body, self.asked(line, sent)).await;
         if let Some(Finish::Error { class: ErrorClass::WorkerLost, message }) = &mut end.finish {
             line.failed_at(worker, message);
             *message = format!("{worker}: {message}");
@@ -141,7 +145,7 @@ impl Flight {
             return Landing::failed(ErrorClass::NoWorker, message);
         }
         let body = parcel.whole(None);
-        let mut end = leg::run(line, url, &headers, body, sent, &line.target.served_by.pointer).await;
+        let mut end = leg::run(line, url, &headers, body, self.asked(line, sent)).await;
         if let (None, Some(Finish::Error { class: ErrorClass::WorkerLost, message })) = (end.status, &mut end.finish) {
             *message = format!("the router: {message}");
         }
@@ -164,7 +168,8 @@ impl Flight {
         };
         let headers = self.headers(line);
         let _counted = OnWorker::new(line, d);
-        let (mut prefilled, prefill) = prefill_leg(line, p, p_url, &headers, parcel.for_prefill(&meet), sent);
+        let asked = Asked { pointer: "", ..self.asked(line, sent) };
+        let (mut prefilled, prefill) = prefill_leg(line, p, p_url, &headers, parcel.for_prefill(&meet), asked);
         let mut guard = AbortOnDrop(Some(prefill.abort_handle()));
         let decode = self.leg(line, d, d_url, &headers, parcel.whole(Some(&meet)), sent);
         tokio::pin!(decode);
@@ -256,6 +261,10 @@ impl Flight {
         let phases = landing.phases();
         let mut end = landing.end;
         let tally = std::mem::take(&mut end.tally);
+        // An abort may tell of another prompt than the one it was sent.
+        if let (Some(Finish::Length | Finish::Stop), Some(counted)) = (&end.finish, tally.prompt_tokens) {
+            line.observed.prompt(line.target.dialect, self.generate.input_tokens, counted);
+        }
         let named = tally.emulated.as_ref().map(|emulated| emulated.incarnation.to_string());
         let raw = text(&end.head, INCARNATION_HEADER).map(str::to_owned).or(named);
         let echo = &line.target.header.echo_name;
@@ -349,14 +358,14 @@ fn prefill_leg(
     url: &Url,
     headers: &HeaderMap,
     body: Bytes,
-    sent: Time,
+    asked: Asked<'static>,
 ) -> (Prefilled, JoinHandle<()>) {
     let (tell, prefilled) = oneshot::channel();
     let (line, url, headers) = (Arc::clone(line), url.clone(), headers.clone());
     let task = tokio::spawn(async move {
         let _counted = OnWorker::new(&line, p);
-        let mut end = leg::run(&line, &url, &headers, body, sent, "").await;
-        let took = line.clock.now().since(sent);
+        let mut end = leg::run(&line, &url, &headers, body, asked).await;
+        let took = line.clock.now().since(asked.sent);
         let mut rest = LegEnd { rest: end.rest.take(), ..LegEnd::default() };
         // The request may have ended meanwhile.
         let _ = tell.send((end, took));

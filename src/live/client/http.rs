@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -152,7 +152,8 @@ impl Http {
             .retry(reqwest::retry::never())
             .http1_only()
             .tcp_nodelay(true)
-            .resolve_to_addrs("localhost", &both_loopbacks())
+            // The port is the URL's.
+            .resolve_to_addrs("localhost", &loopbacks().map(|ip| SocketAddr::new(ip, 0)))
             .connect_timeout(target.limits.connect)
             .pool_max_idle_per_host(target.pool)
             .pool_idle_timeout(target.limits.pool_idle)
@@ -326,10 +327,10 @@ pub(super) fn authority(url: &Url) -> Option<String> {
     Some(url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
 }
 
-/// `localhost` is either, whatever the system's tables say. The port is the URL's. The second's error is the one told,
-/// and a machine without IPv6 has none of interest.
-fn both_loopbacks() -> [SocketAddr; 2] {
-    [(Ipv6Addr::LOCALHOST, 0).into(), (Ipv4Addr::LOCALHOST, 0).into()]
+/// Addresses of `localhost`, which is either, whatever the system's tables say. The second's error is the one told, and a
+/// machine without IPv6 has none of interest.
+pub(in crate::live) fn loopbacks() -> [IpAddr; 2] {
+    [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()]
 }
 
 fn needs_tls(target: &Target) -> bool {

@@ -15,7 +15,7 @@ use crate::base::Time;
 use crate::live::client::http::{self, Stage};
 use crate::live::client::line::Line;
 use crate::live::client::retry;
-use crate::live::client::sse::SseParser;
+use crate::live::client::sse::{SseParser, TooLong};
 use crate::live::client::tally::Tally;
 use crate::live::client::words::{self, Words};
 use crate::protocol::{ErrorClass, Finish};
@@ -92,16 +92,26 @@ impl LegEnd {
     }
 }
 
-/// Posts a leg and reads its answer. `sent` is when the request was first sent; `pointer` where the last event tells who
-/// served it, or empty.
-pub(super) async fn run(line: &Line, url: &Url, headers: &HeaderMap, body: Bytes, sent: Time, pointer: &str) -> LegEnd {
+/// What a leg is sent for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// When the request was first sent.
+    pub sent: Time,
+    /// Answer tokens it asks for.
+    pub tokens: u32,
+    /// Where the last event tells who served it, or empty.
+    pub pointer: &'a str,
+}
+
+/// Posts a leg and reads its answer.
+pub(super) async fn run(line: &Line, url: &Url, headers: &HeaderMap, body: Bytes, asked: Asked<'_>) -> LegEnd {
     let posting = line.http.begin(url, headers, body);
-    let (result, was_kept) = match bounded(line.read_bound(sent, false), posting).await {
+    let (result, was_kept) = match bounded(line.read_bound(asked.sent, false), posting).await {
         Ok(answer) => answer,
         Err((limit, class)) => return LegEnd::default().fail(class, line.too_long(limit, class)),
     };
     match result {
-        Ok(response) => read(line, response, sent, pointer).await,
+        Ok(response) => read(line, response, asked).await,
         Err(error) => {
             let again = (was_kept && http::closed_unanswered(&error)).then_some(Again(None));
             let (class, message) = line.http.broken(&error, Stage::Sending);
@@ -117,10 +127,11 @@ async fn bounded<T>(bound: Bound, work: impl Future<Output = T>) -> Result<T, (D
     }
 }
 
-async fn read(line: &Line, mut response: Response, sent: Time, pointer: &str) -> LegEnd {
+async fn read(line: &Line, mut response: Response, asked: Asked<'_>) -> LegEnd {
     let status = response.status();
     let head = line.http.head_of(&mut response);
-    let end = LegEnd { status: Some(status.as_u16()), head, ..LegEnd::default() };
+    let tally = Tally::of(asked.tokens);
+    let end = LegEnd { status: Some(status.as_u16()), head, tally, ..LegEnd::default() };
     if !status.is_success() {
         return refused(line, end, response).await;
     }
@@ -130,7 +141,7 @@ async fn read(line: &Line, mut response: Response, sent: Time, pointer: &str) ->
         Some(kind) if !kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream") => {
             no_stream(line, end, response, &kind).await
         }
-        _ => stream(line, end, response, sent, pointer).await,
+        _ => stream(line, end, response, asked).await,
     }
 }
 
@@ -186,7 +197,8 @@ async fn no_stream(line: &Line, end: LegEnd, response: Response, kind: &str) -> 
     end.fail(ErrorClass::BadAnswer, format!("the answer is {kind}, not an event stream: {}", words.message))
 }
 
-async fn stream(line: &Line, mut end: LegEnd, mut response: Response, sent: Time, pointer: &str) -> LegEnd {
+async fn stream(line: &Line, mut end: LegEnd, mut response: Response, asked: Asked<'_>) -> LegEnd {
+    let Asked { sent, pointer, .. } = asked;
     let mut parser = SseParser::new(MOST_EVENT);
     let mut last_event = Vec::new();
     loop {
@@ -213,8 +225,9 @@ async fn stream(line: &Line, mut end: LegEnd, mut response: Response, sent: Time
                 }
             }
         });
-        if let Err(message) = wrong.and_then(|()| parsed.map_err(|error| error.to_string())) {
-            return end.fail(ErrorClass::BadAnswer, message);
+        let too_long = |error: TooLong| (ErrorClass::BadAnswer, error.to_string());
+        if let Err((class, message)) = wrong.and_then(|()| parsed.map_err(too_long)) {
+            return end.fail(class, message);
         }
         if end.tally.done {
             end.rest = Some(response);

@@ -4,7 +4,7 @@
 //! Owns who is up and how busy (for legs the client joins itself), process identities, and the tokens a target wants
 //! echoed. Locks are held for a look-up, never across a wait.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use crate::base::{Rng, Role, SessionIx, Time, WorkerId};
 use crate::cluster::{PdRouter, RouteAsk};
 use crate::live::client::http::{self, ClientError, Counts, Http};
+use crate::live::client::observed::Observed;
 use crate::live::client::outbox::Outbox;
 use crate::live::client::routes::Routes;
 use crate::live::client::words;
@@ -33,6 +34,7 @@ pub(super) struct Line {
     pub heard: mpsc::Sender<Heard>,
     pub routes: Routes,
     pub outbox: Outbox,
+    pub observed: Observed,
     /// Ids of the sessions, to know them when a worker names one.
     pub sessions: HashMap<String, SessionIx>,
     workers: BTreeMap<WorkerId, Url>,
@@ -40,8 +42,6 @@ pub(super) struct Line {
     joiner: Mutex<Joiner>,
     incarnations: Mutex<BTreeMap<WorkerId, Identities>>,
     echo: Mutex<HashMap<SessionIx, HeaderValue>>,
-    /// Workers that served requests and are none of ours, as the target names them.
-    strangers: Mutex<BTreeSet<String>>,
 }
 
 /// What it takes to join the legs of a request.
@@ -95,13 +95,13 @@ impl Line {
             heard,
             routes: Routes::default(),
             outbox,
+            observed: Observed::default(),
             sessions,
             workers,
             router,
             joiner: Mutex::new(joiner),
             incarnations: Mutex::default(),
             echo: Mutex::default(),
-            strangers: Mutex::default(),
             target,
         })
     }
@@ -232,12 +232,13 @@ impl Line {
         }
     }
 
-    /// An answer came from a worker that nobody listed: into the ledger, once for each.
+    /// An answer came from a worker that nobody listed: counted, and into the ledger once for each.
     pub async fn met_stranger(&self, name: &str) {
-        if !locked(&self.strangers).insert(name.to_owned()) {
+        let name = words::short(name);
+        if !self.observed.stranger(&name) {
             return;
         }
-        let detail = format!("{} served a request, and is no worker of this run", words::short(name));
+        let detail = format!("{name} served a request, and is no worker of this run");
         let notice = Heard::Notice { kind: LedgerKind::UnlistedWorker, worker: None, detail };
         let _ = self.heard.send(notice).await;
     }

@@ -14,6 +14,7 @@ mod http;
 mod leg;
 mod line;
 mod mask;
+mod observed;
 mod outbox;
 mod retry;
 mod routes;
@@ -47,7 +48,8 @@ use line::{Line, locked};
 use outbox::Outbox;
 
 pub use control::Looker;
-pub(in crate::live) use http::REFUSED;
+pub(in crate::live) use http::{REFUSED, loopbacks};
+pub use observed::Seen;
 pub(in crate::live) use retry::http_date;
 
 pub use http::{ClientCounters, ClientError, Http, Reply};
@@ -115,6 +117,11 @@ impl Client {
     /// What went over the wire so far.
     pub fn counters(&self) -> ClientCounters {
         self.line.http.counts.now()
+    }
+
+    /// What was noticed of the target so far, beside its answers.
+    pub fn seen(&self) -> Seen {
+        self.line.observed.now()
     }
 
     /// Health and counters of workers, beside the run.

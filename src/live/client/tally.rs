@@ -2,7 +2,7 @@
 //!
 //! Counts tokens as the server counts them (`meta_info.completion_tokens`, `usage`), else one for each chunk with text;
 //! keeps when they came and the engine's verdict. Reads only the fields it needs. Owns no sockets and no time-outs.
-//! Invariant: the runs add up to `tokens`.
+//! Invariants: the runs add up to `tokens`; a success is an end that the engine itself has named.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,9 +16,18 @@ use crate::live::api::{DONE, Emulated};
 use crate::live::client::words::{self, Words};
 use crate::protocol::{ErrorClass, Finish, TokenRun};
 
+/// Tokens beyond those asked for at which an answer is a flood: so many, and a quarter of what was asked for. A server
+/// without counts may cut a token's text into several chunks, which is no flood.
+const OVERRUN: u32 = 64;
+
+/// What a server may not send: its class and words.
+pub(super) type Wrong = (ErrorClass, String);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
+    /// Tokens asked for; `None`: nobody minds how many come.
+    asked: Option<u32>,
     /// Answer tokens so far.
     pub tokens: u32,
     pub first: Option<Time>,
@@ -26,6 +35,8 @@ pub(super) struct Tally {
     /// One an event that brought tokens.
     pub runs: Vec<TokenRun>,
     pub cached_tokens: u32,
+    /// Length of the prompt by the server's count.
+    pub prompt_tokens: Option<u32>,
     pub retractions: u16,
     /// What an emulated worker told of itself.
     pub emulated: Option<Box<Emulated>>,
@@ -35,6 +46,8 @@ pub(super) struct Tally {
     pub done: bool,
     /// The server's own count in the last event that brought text, or after it.
     counted: Option<u32>,
+    /// An event had a place for a finish reason: all have but those of bare text.
+    names_ends: bool,
     verdict: Option<Finish>,
 }
 
@@ -54,6 +67,7 @@ struct Event<'a> {
 struct Meta<'a> {
     #[serde(borrow)]
     finish_reason: Option<Reason<'a>>,
+    prompt_tokens: Option<u32>,
     completion_tokens: Option<u32>,
     cached_tokens: Option<u32>,
     num_retractions: Option<u16>,
@@ -82,6 +96,7 @@ struct Delta {
 
 #[derive(Deserialize)]
 struct Usage {
+    prompt_tokens: Option<u32>,
     completion_tokens: Option<u32>,
     prompt_tokens_details: Option<PromptDetails>,
 }
@@ -106,8 +121,14 @@ enum Reason<'a> {
 }
 
 impl Tally {
-    /// Takes the data of one event that was complete at `now`. `Err`: it is not what a server may send.
-    pub fn take(&mut self, now: Time, data: &[u8]) -> Result<(), String> {
+    /// Of the answer to a request for `asked` tokens.
+    pub fn of(asked: u32) -> Tally {
+        Tally { asked: Some(asked), ..Tally::default() }
+    }
+
+    /// Takes the data of one event that was complete at `now`. `Err`: it is not what a server may send, or so much that no
+    /// more is to be read; what it brought is counted all the same.
+    pub fn take(&mut self, now: Time, data: &[u8]) -> Result<(), Wrong> {
         if data.trim_ascii() == DONE.as_bytes() {
             self.done = true;
         }
@@ -115,8 +136,9 @@ impl Tally {
             return Ok(());
         }
         self.events += 1;
+        let bad = |message| (ErrorClass::BadAnswer, message);
         let event: Event<'_> = serde_json::from_slice(data)
-            .map_err(|error| format!("an event is not the JSON of an answer ({error}): {}", excerpt(data)))?;
+            .map_err(|error| bad(format!("an event is not the JSON of an answer ({error}): {}", excerpt(data))))?;
         if let Some(error) = &event.error {
             self.failed(error);
         }
@@ -126,17 +148,27 @@ impl Tally {
             (None, None) if event.error.is_some() => {}
             // A form of /generate without counts.
             (None, None) if event.text.0 => self.arrived(now, self.tokens + 1),
-            (None, None) => return Err(format!("an event is neither an answer nor an error: {}", excerpt(data))),
+            (None, None) => return Err(bad(format!("an event is neither an answer nor an error: {}", excerpt(data)))),
         }
-        Ok(())
+        self.check_flood()
+    }
+
+    fn check_flood(&self) -> Result<(), Wrong> {
+        let Some(asked) = self.asked.filter(|asked| self.tokens > asked.saturating_add(OVERRUN + asked / 4)) else {
+            return Ok(());
+        };
+        let message = format!("a flood: {} tokens for {asked} asked for, and the rest was not read", self.tokens);
+        Err((ErrorClass::ExcessOutput, message))
     }
 
     fn generate(&mut self, now: Time, text: Filled, meta: &Meta<'_>) {
+        self.names_ends = true;
         match meta.completion_tokens {
             Some(tokens) => self.arrived(now, tokens),
             None if text.0 => self.arrived(now, self.tokens + 1),
             None => {}
         }
+        self.prompt_tokens = meta.prompt_tokens.or(self.prompt_tokens);
         self.cached_tokens = meta.cached_tokens.unwrap_or(self.cached_tokens);
         self.retractions = meta.num_retractions.or(meta.total_retractions).unwrap_or(self.retractions);
         if let Some(emulated) = &meta.emulated {
@@ -148,6 +180,7 @@ impl Tally {
     }
 
     fn openai(&mut self, now: Time, choices: &[Choice<'_>], usage: Option<&Usage>) {
+        self.names_ends = true;
         let has_text =
             choices.iter().any(|choice| choice.text.0 || choice.delta.as_ref().is_some_and(Delta::is_filled));
         let counted = usage.and_then(|usage| usage.completion_tokens);
@@ -161,6 +194,7 @@ impl Tally {
             Some(tokens) => self.recount(tokens),
             None => {}
         }
+        self.prompt_tokens = usage.and_then(|usage| usage.prompt_tokens).or(self.prompt_tokens);
         let details = usage.and_then(|usage| usage.prompt_tokens_details.as_ref());
         self.cached_tokens = details.and_then(|details| details.cached_tokens).unwrap_or(self.cached_tokens);
         for reason in choices.iter().filter_map(|choice| choice.finish_reason.as_ref()) {
@@ -257,6 +291,10 @@ impl Tally {
             None if self.done && self.tokens == 0 => {
                 error(ErrorClass::NoOutput, "no output: an end mark and nothing else")
             }
+            None if self.done && self.names_ends => error(
+                ErrorClass::BadAnswer,
+                "the answer has an end mark, but no finish reason: nothing says that it is whole",
+            ),
             None if self.done => Finish::Stop,
             None if self.events == 0 => error(ErrorClass::BadAnswer, "the answer holds no event"),
             None => error(

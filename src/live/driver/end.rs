@@ -38,6 +38,8 @@ pub(super) async fn settle(
     harness.bytes_sent = counters.bytes_sent;
     harness.retries = counters.retries;
     harness.throttled = counters.throttled;
+    let seen = turning.wire.seen();
+    (harness.prompts, harness.unlisted_workers) = (seen.prompts, seen.unlisted_workers);
     let Done { workers, transfers, .. } = accounts(&turning.wire, target, &mut harness).await;
     let facts = RunFacts {
         workers,

@@ -42,8 +42,10 @@ fn refusal(error: ResolveError) -> Option<Check> {
         ResolveError::SessionsReachP { .. } | ResolveError::Speed { .. } => {
             Some(Check::fail("replay", format!("is refused: {error}")))
         }
-        // Rows of their own: workers and router, router kind, bootstrap, target header.
+        // Rows of their own: workers, addresses, roles and router, router kind, bootstrap, target header.
         ResolveError::Down { .. }
+        | ResolveError::SameServer { .. }
+        | ResolveError::Roles { .. }
         | ResolveError::UnknownRouter { .. }
         | ResolveError::Bootstrap { .. }
         | ResolveError::Routes { .. }

@@ -26,6 +26,8 @@ pub struct WorkerFacts {
     pub engine: Engine,
     /// Its version; empty when it does not say.
     pub version: String,
+    /// What it calls itself; empty when it does not say.
+    pub own_name: String,
     /// `/server_info`, of SGLang and emulated workers.
     pub info: Option<ServerInfo>,
     /// Names of `/v1/models`.
@@ -113,8 +115,8 @@ impl Engine {
 }
 
 impl WorkerFacts {
-    /// From what it said.
-    pub fn of(worker: WorkerId, url: &str, answers: &Answers) -> WorkerFacts {
+    /// From what it said; `named_by` is the header in which answers say who served them, or empty.
+    pub fn of(worker: WorkerId, url: &str, named_by: &str, answers: &Answers) -> WorkerFacts {
         let info = answers.read(Question::ServerInfo).or_else(|| answers.read(Question::GetServerInfo));
         let raw: Option<Value> = answers.read(Question::ServerInfo).or_else(|| answers.read(Question::GetServerInfo));
         let models: ModelList = answers.read(Question::Models).unwrap_or_default();
@@ -126,6 +128,7 @@ impl WorkerFacts {
             rtt: answers.reply(Question::Health).map(|reply| reply.took),
             engine,
             version: version_of(engine, info.as_ref(), answers),
+            own_name: own_name(info.as_ref(), named_by, answers),
             models: models.data.into_iter().map(|card| card.id).collect(),
             sessions: sessions_of(answers),
             admission: answers.0.get(&Question::Admission).map(admits),
@@ -218,6 +221,16 @@ fn version_of(engine: Engine, info: Option<&ServerInfo>, answers: &Answers) -> S
     .unwrap_or_default()
 }
 
+/// Its name by its own word: an emulated worker's, or what every answer of it says in one of the headers that tell who
+/// served. One that differs from answer to answer names whoever is behind it, not this worker.
+fn own_name(info: Option<&ServerInfo>, named_by: &str, answers: &Answers) -> String {
+    if let Some(emulated) = info.and_then(|info| info.emulated.as_ref()) {
+        return emulated.worker.clone();
+    }
+    let names = [named_by, WORKER_HEADER].into_iter().filter(|name| !name.is_empty());
+    names.filter_map(|name| answers.agreed(name)).next().unwrap_or_default().to_owned()
+}
+
 /// The answer has the form of loads, one entry a rank at least.
 fn tells_loads(answers: &Answers, asked: Question) -> bool {
     let body: Value = answers.read(asked).unwrap_or_default();
@@ -304,7 +317,7 @@ mod tests {
     }
 
     fn worker(of: &[(Question, u16, &str)]) -> WorkerFacts {
-        WorkerFacts::of(WorkerId::new(Role::Decode, 0), "http://h:1", &answers(of))
+        WorkerFacts::of(WorkerId::new(Role::Decode, 0), "http://h:1", "", &answers(of))
     }
 
     #[test]
@@ -367,6 +380,27 @@ mod tests {
         let chat = "{\"choices\":[{\"message\":{\"content\":\"a\"}}]}";
         assert_eq!(worker(&[(Question::Generate, 200, chat)]).generate, Some(Ok(())));
         assert_eq!(worker(&[(Question::Loads, 200, "{\"loads\":[{}]}")]).loads, Some(Question::Loads));
+    }
+
+    #[test]
+    fn a_worker_is_called_what_all_its_answers_call_it() {
+        let worker = |named_by: &str, of: &[(Question, &str, &str)]| {
+            let reply = |(question, header, name): &(Question, &str, &str)| {
+                (*question, Ok(Reply::new(200, &[(*header, *name)], "{}")))
+            };
+            let answers = Answers(of.iter().map(reply).collect());
+            WorkerFacts::of(WorkerId::new(Role::Decode, 0), "http://h:1", named_by, &answers).own_name
+        };
+        let agreed = [(Question::Health, "x-by", "pod-7"), (Question::Models, "x-by", "pod-7")];
+        assert_eq!(worker("x-by", &agreed), "pod-7");
+        assert_eq!(worker("X-By", &[agreed[0], (Question::Loads, "server", "nginx")]), "pod-7", "where they say it");
+        assert_eq!(worker("x-by", &[agreed[0], (Question::Models, "x-by", "pod-8")]), "", "several are behind it");
+        assert_eq!(worker("x-other", &agreed), "");
+        assert_eq!(worker("", &[(Question::Health, WORKER_HEADER, "D3")]), "D3");
+        let info = "{\"emulated\":{\"worker\":\"D5\",\"version\":\"0.1.0\"}}";
+        let emulated = Answers([(Question::ServerInfo, Ok(Reply::new(200, &[("x-by", "pod-7")], info)))].into());
+        let id = WorkerId::new(Role::Decode, 0);
+        assert_eq!(WorkerFacts::of(id, "http://h:1", "x-by", &emulated).own_name, "D5");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::addresses::shared;
 use super::checks::Facts;
 use super::facts::{RouterFacts, WorkerFacts};
 use super::question::{Answers, Question, probe_id};
@@ -35,22 +36,29 @@ pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
     let named = async { if way == Way::Named { look.named().await } else { Vec::new() } };
     let serving = async { if way == Way::Router { look.serving(needs).await } else { None } };
     let router = async { if way == Way::Worker { None } else { look.router().await } };
-    let bootstrap = bootstrap_servers(target, needs, http);
-    let (workers, router, routes, named, serving, bootstrap) =
-        tokio::join!(workers, router, routes, named, serving, bootstrap);
-    Facts { workers, router, routes, named, serving, bootstrap }
+    let (bootstrap, shared) = (bootstrap_servers(target, needs, http), shared(target, look.limit));
+    let (workers, router, routes, named, serving, bootstrap, shared) =
+        tokio::join!(workers, router, routes, named, serving, bootstrap, shared);
+    Facts { workers, router, routes, named, serving, bootstrap, shared }
 }
 
 /// Who and what the servers are, in one round of cheap questions: nothing is generated, no session opened.
 pub async fn glance(target: &Target, http: &Http) -> Facts {
-    const WORKER: &[Question] =
-        &[Question::Health, Question::ServerInfo, Question::Models, Question::Version, Question::Loads];
+    const WORKER: &[Question] = &[
+        Question::Health,
+        Question::ServerInfo,
+        Question::GetServerInfo,
+        Question::Models,
+        Question::Version,
+        Question::Loads,
+    ];
     let look = Look::new(target, http);
     let worker = async |(id, endpoint): (WorkerId, &Endpoint)| {
-        WorkerFacts::of(id, &endpoint.url, &look.ask_all(&endpoint.url, WORKER).await)
+        look.facts(id, endpoint, &look.ask_all(&endpoint.url, WORKER).await)
     };
-    let (workers, router) = tokio::join!(join_all(target.addresses.workers().map(worker)), look.router());
-    Facts { workers, router, routes: None, named: Vec::new(), serving: None, bootstrap: Vec::new() }
+    let workers = join_all(target.addresses.workers().map(worker));
+    let (workers, router, shared) = tokio::join!(workers, look.router(), shared(target, look.limit));
+    Facts { workers, router, routes: None, named: Vec::new(), serving: None, bootstrap: Vec::new(), shared }
 }
 
 /// Whether P's bootstrap servers answer, where it is the client that names them to D.
@@ -170,7 +178,11 @@ impl<'a> Look<'a> {
         };
         let (asked, session, direct) = tokio::join!(asked, session, direct);
         let direct = direct.map(|looked| (Question::Generate, looked));
-        WorkerFacts::of(worker, &endpoint.url, &Answers(asked.0.into_iter().chain(session).chain(direct).collect()))
+        self.facts(worker, endpoint, &Answers(asked.0.into_iter().chain(session).chain(direct).collect()))
+    }
+
+    fn facts(&self, worker: WorkerId, endpoint: &Endpoint, answers: &Answers) -> WorkerFacts {
+        WorkerFacts::of(worker, &endpoint.url, &self.target.served_by.header, answers)
     }
 
     /// Opens a session and closes it again, also when the answer to the first was lost.

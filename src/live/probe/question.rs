@@ -140,6 +140,13 @@ impl Answers {
         self.0.values().flatten().find_map(|reply| reply.header(name))
     }
 
+    /// Value of a header that every answer which has it agrees on.
+    pub fn agreed(&self, name: &str) -> Option<&str> {
+        let mut values = self.0.values().flatten().filter_map(|reply| reply.header(name));
+        let first = values.next().filter(|value| !value.is_empty())?;
+        values.all(|value| value == first).then_some(first)
+    }
+
     /// One of the answers was a 401 or 403.
     pub fn is_unauthorized(&self) -> bool {
         self.0.values().flatten().any(|reply| matches!(reply.status, 401 | 403))

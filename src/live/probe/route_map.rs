@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::facts::succeeds;
 use super::reply::Looked;
 use crate::base::{Role, WorkerId};
 use crate::live::api::WORKER_HEADER;
@@ -177,7 +178,8 @@ impl Probed {
             Err(why) => return Probed::Unanswered(why.clone()),
         };
         if reply.status == 200 {
-            return served_by_of(reply, served_by).map_or(Probed::Nameless, Probed::Served);
+            let served = || served_by_of(reply, served_by).map_or(Probed::Nameless, Probed::Served);
+            return succeeds(looked).map_or_else(Probed::Failed, |()| served());
         }
         // Both routers of SGLang: 1.13.0 says the first at once, 0.3.2 the second.
         let code = reply.json().and_then(|body| body.pointer("/error/code").and_then(Value::as_str).map(str::to_owned));
@@ -249,11 +251,24 @@ mod tests {
         let config = ServedByConfig { pointer: "/meta_info/by".into(), ..ServedByConfig::default() };
         let reply = |headers: &[(&str, &str)], body: &str| Probed::of(&Ok(Reply::new(200, headers, body)), &config);
         let name = |name: &str| Probed::Served(name.into());
-        assert_eq!(reply(&[("x-smg-routed-worker-id", "http://h:9200")], "{}"), name("http://h:9200"));
-        assert_eq!(reply(&[], "{\"meta_info\":{\"by\":\"D1\"}}"), name("D1"));
-        assert_eq!(reply(&[("x-pdreplay-worker", "D2")], "{}"), name("D2"));
-        assert_eq!(reply(&[], "{\"meta_info\":{\"emulated\":{\"worker\":\"D3\"}}}"), name("D3"));
-        assert_eq!(reply(&[], "{}"), Probed::Nameless);
+        let told = |more: &str| format!("{{\"meta_info\":{{\"completion_tokens\":1{more}}}}}");
+        assert_eq!(reply(&[("x-smg-routed-worker-id", "http://h:9200")], &told("")), name("http://h:9200"));
+        assert_eq!(reply(&[], &told(",\"by\":\"D1\"")), name("D1"));
+        assert_eq!(reply(&[("x-pdreplay-worker", "D2")], &told("")), name("D2"));
+        assert_eq!(reply(&[], &told(",\"emulated\":{\"worker\":\"D3\"}")), name("D3"));
+        assert_eq!(reply(&[], &told("")), Probed::Nameless);
+    }
+
+    #[test]
+    fn a_200_that_brought_no_token_served_nobody() {
+        let abort = "{\"meta_info\":{\"finish_reason\":{\"type\":\"abort\",\"message\":\"no room\"}}}";
+        for body in [abort, "{\"error\":{\"message\":\"no such model\"}}", "{}", "<html>login</html>"] {
+            let looked = Ok(Reply::new(200, &[("x-smg-routed-worker-id", "http://h:9200")], body));
+            let probed = Probed::of(&looked, &ServedByConfig::default());
+            assert!(matches!(probed, Probed::Failed(_)), "{body}: {probed:?}");
+            let map = RouteMap::from_probes(&addresses(1), &[(0, probed)]);
+            assert_eq!(map.index, [None], "{body}");
+        }
     }
 
     #[test]

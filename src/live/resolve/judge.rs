@@ -4,7 +4,7 @@
 //! Pure. `doctor` goes by the same refusals as a run, so that it never lets pass what a run would not.
 
 use super::ResolveError;
-use crate::live::probe::{Engine, Facts, Health, WorkerFacts, bootstrap_fault};
+use crate::live::probe::{Engine, Facts, Health, WorkerFacts, address_fault, bootstrap_fault, role_fault};
 use crate::live::{Dialect, Endpoint, Target};
 use crate::scenario::{Legs, Needs, RouterKind, Scenario};
 
@@ -20,8 +20,8 @@ pub(in crate::live) fn adopt(scenario: &Scenario, seen: &Facts, target: &mut Tar
     let mut there = answering(seen).peekable();
     target.emulated = there.peek().is_some() && there.all(|worker| worker.engine == Engine::Emulated);
     for worker in answering(seen) {
-        if let Some(emulated) = worker.info.as_ref().and_then(|info| info.emulated.as_ref()) {
-            target.addresses.learn_name(worker.worker, &emulated.worker);
+        if !worker.own_name.is_empty() {
+            target.addresses.learn_name(worker.worker, &worker.own_name);
         }
     }
     if target.model.is_empty() && target.dialect != Dialect::Generate {
@@ -37,6 +37,12 @@ pub(in crate::live) fn adopt(scenario: &Scenario, seen: &Facts, target: &mut Tar
 
 /// What a run of this scenario cannot go with.
 pub(in crate::live) fn refuse(scenario: &Scenario, seen: &Facts, target: &Target) -> Result<(), ResolveError> {
+    if let Some((why, remedy)) = address_fault(target, seen) {
+        return Err(ResolveError::SameServer { why, remedy });
+    }
+    if let Some((why, remedy)) = role_fault(target, seen) {
+        return Err(ResolveError::Roles { why, remedy });
+    }
     let needs = Needs::of(scenario);
     let two_legs = needs.two_legs;
     let roles = [("prefill worker", "prefill", 'P'), ("decode worker", "decode", 'D'), ("worker", "colocated", 'W')];

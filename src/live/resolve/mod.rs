@@ -48,6 +48,22 @@ pub enum ResolveError {
         /// The first one's address, what happened there, what to do.
         why: String,
     },
+    /// Two workers are one server.
+    #[error("{why}; {remedy}")]
+    SameServer {
+        /// Which, and where.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A server is listed as what it is not.
+    #[error("addresses under the wrong role: {why}; {remedy}")]
+    Roles {
+        /// Which, and what they say.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The router's kind cannot be told.
     #[error("{url} does not say what kind of router it is; set live.router_kind to pdreplay, smg or sglang-router")]
     UnknownRouter {
@@ -265,6 +281,7 @@ fn facts(scenario: &Scenario, target: &Target, seen: Option<&Facts>) -> TargetFa
         legs: two_legs.then(|| target.legs.as_str().into()),
         router,
         workers: target.addresses.workers().map(worker).collect(),
+        session_mark: target.session_mark.clone(),
         header: header(&needs, target),
         proxy: target.proxy.is_some(),
         secret_headers: target.secrets.headers.iter().map(|(name, _)| name.clone()).collect(),

@@ -227,3 +227,20 @@ fn replicas_of_a_live_run_go_one_after_another() {
         assert_eq!(manifest["target"]["kind"], "embedded");
     }
 }
+
+#[test]
+fn the_mark_that_session_ids_end_with_on_the_wire_is_in_the_manifest() {
+    let answers = || Fake::always(Script::generate(4));
+    let (router, prefill, decode) = (answers(), answers(), answers());
+    let list = |fake: &Fake| format!("[\"{}\"]", fake.url());
+    let run = LiveRun::of(&row("s17", 0, 0.0, 64, 4)).set("live.target", "sglang").set("replay.mechanism", "pd");
+    let run = run.set("policy.name", "sticky").set("live.router", &router.url()).set("live.router_kind", "pdreplay");
+    let played = run.set("live.prefill", &list(&prefill)).set("live.decode", &list(&decode)).play().code(0);
+    let target = &played.manifest()["target"];
+    let mark = target["session_mark"].as_str().unwrap();
+    assert!(mark.len() == 7 && mark.starts_with('~'), "{target:#}");
+    assert_eq!(router.asked()[0].headers["x-smg-routing-key"], format!("s17{mark}"));
+    assert_eq!(played.record()["session_id"], "s17", "the trace's own");
+    let embedded = embedded(&row("s17", 0, 0.0, 64, 4)).play().code(0);
+    assert_eq!(embedded.manifest()["target"]["session_mark"], "");
+}

@@ -47,6 +47,8 @@ impl Both {
         };
         let sim = play("sim", &[]);
         let live = play("live", &["--target", "live", "--emulation-speed", SPEED]);
+        let prompts = &scratch.json("outputs/live/run.json")["facts"]["harness"]["prompts"];
+        assert_eq!((&prompts["compared"], &prompts["differing"]), (&live.len().into(), &0.into()), "whole contexts");
         Both { sim, live }
     }
 

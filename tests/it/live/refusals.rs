@@ -1,7 +1,9 @@
 //! What a live run is refused for before it starts, with a remedy, and what it is warned of: `doctor` says the same.
 
+use super::support::fake::{Fake, Reply};
 use super::support::process::{Server, post};
-use super::support::run::{FOLDER, LiveRun, row};
+use super::support::run::{Api, FOLDER, LiveRun, Played, row};
+use super::support::script::Script;
 
 fn list(servers: &[&Server]) -> String {
     let quoted: Vec<String> = servers.iter().map(|server| format!("\"{}\"", server.url)).collect();
@@ -68,6 +70,12 @@ fn a_d_nobody_listed_and_warm_caches_are_told() {
     assert!(said.contains("1 D that are none of ours") && !said.contains("from before"), "{said}");
     let ledger = first.scratch.read(&format!("{FOLDER}/events.jsonl"));
     assert!(ledger.contains("unlisted-worker") && ledger.contains(&d1.url), "{ledger}");
+    let unlisted = &first.manifest()["facts"]["harness"]["unlisted_workers"];
+    let served = unlisted[&d1.url].as_u64().unwrap();
+    let nameless = first.records().iter().filter(|record| record["decode_worker_actual"].is_null()).count() as u64;
+    assert!(served > 0 && served == nameless, "{unlisted}, {nameless} without a worker");
+    let notes = first.summary()["integrity"]["notes"].to_string();
+    assert!(notes.contains(&format!("none of this run's: {} ({served} request", d1.url)), "{notes}");
     let second = one();
     assert!(doctor(&second, 0).contains("tokens from before"));
     let second = second.play().code(0);
@@ -87,6 +95,115 @@ fn doctor_refuses_what_a_replay_refuses() {
     let slow = run(&list(&[&p]), &[&d]).set("policy.name", "default").set("live.router", &router.url);
     assert!(doctor(&slow, 1).contains("--emulation-speed 4"));
     assert!(slow.play().code(2).ran.stderr.contains("--emulation-speed 4"));
+}
+
+/// The whole of stderr, lines that were broken put together.
+fn said(played: &Played) -> String {
+    played.ran.stderr.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn addresses_under_the_wrong_role_are_refused_before_the_run() {
+    let (p, d) = (Server::worker("P0", &[]), Server::worker("D0", &[]));
+    let direct = |prefill: &Server, decode: &Server| {
+        let run = run(&list(&[prefill]), &[decode]);
+        run.set("live.legs", "direct").set("policy.name", "default")
+    };
+    let swapped = direct(&d, &p);
+    assert!(doctor(&swapped, 1).contains("P0 says decode, D0 says prefill"));
+    let played = swapped.play().code(2);
+    let told = said(&played);
+    assert!(told.contains("P0 says decode, D0 says prefill; list each address under its own role"), "{told}");
+    assert!(!played.scratch.join(FOLDER).exists(), "no run folder is claimed");
+    let router = Server::router(&[&p], &[&d], &[]);
+    let as_worker = direct(&p, &router);
+    assert!(doctor(&as_worker, 1).contains("D0 is a router"));
+    let told = said(&as_worker.play().code(2));
+    assert!(told.contains("D0 is a router; list each address under its own role"), "{told}");
+    assert_eq!(direct(&p, &d).play().code(0).count("ok"), 3);
+}
+
+#[test]
+fn one_server_by_two_names_is_refused_before_the_run() {
+    let fake = Fake::always(Script::chat(2));
+    let trace = row("s", 0, 0.0, 30, 2);
+    let urls = |second: &str| format!("[\"{}\", \"http://{second}:{}\"]", fake.url(), fake.port());
+    for second in ["localhost", "[::ffff:127.0.0.1]", "0.0.0.0"] {
+        let twice = || LiveRun::against(&fake, Api::Chat, &trace).set("live.colocated", &urls(second));
+        assert!(doctor(&twice(), 1).contains("are one server"), "{second}");
+        let played = twice().play().code(2);
+        let told = said(&played);
+        let port = fake.port();
+        let wanted = format!(
+            "W0 (http://127.0.0.1:{port}) and W1 (http://{second}:{port}) are one server, at 127.0.0.1:{port}; list each worker once"
+        );
+        assert!(told.contains(&wanted), "{told}");
+    }
+    assert!(fake.asked().iter().all(|asked| asked.json()["stream"] == false), "nothing of the run was sent");
+    // Two addresses of this machine may be two servers.
+    let both = LiveRun::against(&fake, Api::Chat, &trace).set("live.colocated", &urls("[::1]"));
+    assert!(said(&both.play()).contains("warning: addresses: it seems that W0"));
+}
+
+#[test]
+fn servers_that_answer_with_names_of_their_own_are_known_by_them() {
+    const BY: &str = "x-served-by";
+    let whole = |name: &str| {
+        let meta = serde_json::json!({"completion_tokens": 1, "finish_reason": {"type": "length", "length": 1}});
+        Script::json(200, &serde_json::json!({"text": "a", "meta_info": meta})).header(BY, name)
+    };
+    let (p, d0, d1) = (
+        Fake::named(BY, "pod-p", whole("pod-p")),
+        Fake::named(BY, "pod-a", whole("pod-a")),
+        Fake::named(BY, "pod-b", whole("pod-b")),
+    );
+    // Its list is the other way round.
+    let router = Fake::start("127.0.0.1:0", move |asked| {
+        let name = match asked.headers.get("x-smg-target-worker").map(String::as_str) {
+            Some("0") => "pod-b",
+            Some("1") => "pod-a",
+            _ => {
+                let error = serde_json::json!({"error": {"code": "no_available_workers", "message": "nobody"}});
+                return Reply::Answer(Script::json(503, &error));
+            }
+        };
+        let streams = asked.json()["stream"] == true;
+        Reply::Answer(if streams { Script::generate(4).header(BY, name) } else { whole(name) })
+    });
+    let list = |fakes: &[&Fake]| {
+        let quoted: Vec<String> = fakes.iter().map(|fake| format!("\"{}\"", fake.url())).collect();
+        format!("[{}]", quoted.join(","))
+    };
+    let run = run(&list(&[&p]), &[]).set("live.decode", &list(&[&d0, &d1])).set("live.served_by.header", BY);
+    let run = run.set("policy.name", "kv-aware").set("live.router", &router.url()).set("live.router_kind", "smg");
+    let found = doctor(&run, 0);
+    assert!(found.contains("D0=1 D1=0, each tried three times"), "{found}");
+    let played = run.play().code(0);
+    assert_eq!(played.count("ok"), 3, "{:#?}", played.records());
+    for record in played.records() {
+        assert_eq!(record["decode_worker_actual"], record["decode_worker_intended"], "{record:#}");
+    }
+}
+
+#[test]
+fn a_200_without_a_token_reaches_no_worker() {
+    let (p, d) = (Server::worker("P0", &[]), Server::worker("D0", &[]));
+    let url = d.url.clone();
+    let router = Fake::start("127.0.0.1:0", move |asked| {
+        let is_listed = asked.headers.get("x-smg-target-worker").is_some_and(|index| index == "0");
+        let error = serde_json::json!({"error": {"code": "no_available_workers", "message": "nobody"}});
+        let abort = serde_json::json!({"meta_info": {"finish_reason": {"type": "abort", "message": "no room id"}}});
+        Reply::Answer(if is_listed {
+            Script::json(200, &abort).header("x-smg-routed-worker-id", &url)
+        } else {
+            Script::json(503, &error)
+        })
+    });
+    let run = run(&list(&[&p]), &[&d]).set("policy.name", "kv-aware");
+    let run = run.set("live.router", &router.url()).set("live.router_kind", "smg");
+    assert!(doctor(&run, 1).contains("given up with 200: no room id"));
+    let told = said(&run.play().code(2));
+    assert!(told.contains("no index reaches D0; index 0: given up with 200: no room id"), "{told}");
 }
 
 #[test]

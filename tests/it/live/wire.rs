@@ -146,6 +146,31 @@ fn case_44_an_end_mark_alone_is_no_answer() {
 }
 
 #[test]
+fn an_end_mark_without_a_finish_reason_is_no_success() {
+    let token = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n";
+    let fake = Fake::always(Script::events(&[(5, token), (10, token), (15, "data: [DONE]\n\n")]));
+    let played = LiveRun::against(&fake, Api::Chat, &one(2)).play().code(1);
+    let record = bad(&played, "error", "bad-answer", "no finish reason");
+    assert_eq!(record["output_tokens"], 2, "{record:#}");
+}
+
+#[test]
+fn a_flood_ends_its_request_and_no_other() {
+    let flood = "data: {\"text\":\"x\"}\n\n".repeat(3000);
+    let flood = Script::events(&[(1, &flood)]).ending(End::Hang, 0);
+    let fake = Fake::start("127.0.0.1:0", move |asked: &Asked| {
+        Reply::Answer(if asked.nth == 1 { flood.clone() } else { Script::generate(8) })
+    });
+    let trace = row("s", 0, 0.0, 64, 8) + &row("s", 1, 0.05, 136, 8);
+    let played = LiveRun::against(&fake, Api::Generate, &trace).set("replay.stall_timeout_s", "0").play().code(1);
+    let records = played.records();
+    assert_eq!((&records[0]["outcome"], &records[0]["error_class"]), (&json!("error"), &json!("excess-output")));
+    assert_eq!((&records[0]["output_tokens"], &records[0]["http_status"]), (&json!(75), &json!(200)), "{records:#?}");
+    assert_eq!(records[1]["outcome"], "ok", "{records:#?}");
+    assert!(played.took < Duration::from_secs(20), "took {:?}", played.took);
+}
+
+#[test]
 fn case_45_an_event_line_may_be_very_long() {
     let trace: String = (0..20).map(|nth| row(&format!("s{nth}"), 0, 0.0, 30, 2)).collect();
     let fake = Fake::always(Script::of_case("45-very-long-event-line/wire.jsonl"));
@@ -303,6 +328,32 @@ fn completions_are_asked_with_a_token_array_of_the_traces_length() {
     assert_eq!((body["max_tokens"].as_u64(), body["stream"].as_bool()), (Some(2), Some(true)), "{body}");
     assert_eq!((body["model"].as_str(), body["ignore_eos"].as_bool()), (Some("emu"), Some(true)), "{body}");
     assert_eq!(fake.asked()[0].path, "/v1/completions");
+}
+
+/// A completion of two tokens whose prompt the server counts as so long.
+fn counting(prompt_tokens: u32) -> Script {
+    let token =
+        |finish: &str| format!("data: {{\"choices\":[{{\"index\":0,\"text\":\"a\",\"finish_reason\":{finish}}}]}}\n\n");
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": 2}});
+    Script::events(&[(1, &(token("null") + &token("\"length\"") + &format!("data: {usage}\n\ndata: [DONE]\n\n")))])
+}
+
+#[test]
+fn prompts_of_another_length_than_was_sent_are_told_in_the_summary() {
+    let trace = row("a", 0, 0.0, 100, 2) + &row("b", 0, 0.0, 100, 2) + &row("c", 0, 0.0, 100, 2);
+    let fake = Fake::in_order(vec![counting(100), counting(164), counting(1)]);
+    let played = LiveRun::against(&fake, Api::Completions, &trace).play().code(0);
+    let prompts = json!({"compared": 3, "differing": 2, "sent_tokens": 200, "counted_tokens": 165});
+    assert_eq!(played.manifest()["facts"]["harness"]["prompts"], prompts);
+    let told = "the server counted another length in 2 of 3 prompts: 165 tokens for 200 sent";
+    let notes = played.summary()["integrity"]["notes"].to_string();
+    assert_eq!(notes.matches(told).count(), 1, "{notes}");
+    let stdout = played.ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(stdout.contains(told), "{stdout}");
+    // Words are no tokens: a template of 64 is none of the run's business.
+    let chat = LiveRun::against(&Fake::always(Script::chat(2)), Api::Chat, &one(2)).play().code(0);
+    let prompts = json!({"compared": 1, "differing": 0, "sent_tokens": 0, "counted_tokens": 0});
+    assert_eq!(chat.manifest()["facts"]["harness"]["prompts"], prompts);
 }
 
 #[test]

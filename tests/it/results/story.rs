@@ -3,7 +3,8 @@
 use pdreplay::base::{Dur, Time};
 use pdreplay::protocol::TokenRun;
 use pdreplay::record::{
-    ExecutionMode, ModeReason, Outcome, RequestRecord, RunFacts, SessionFacts, TransferRecord, WorkerRecord,
+    ExecutionMode, HarnessFacts, ModeReason, Outcome, PromptFacts, RequestRecord, RunFacts, SessionFacts,
+    TransferRecord, WorkerRecord,
 };
 use pdreplay::results::render::{self, Extras, Format, Style};
 use pdreplay::results::{
@@ -232,6 +233,28 @@ fn a_late_harness_makes_a_run_invalid() {
     assert_eq!(summary.integrity.verdict, Verdict::Invalid);
     let text = render::summary(&summary, &Extras::default(), Style::default());
     assert!(text.contains("latency   INVALID: schedule lag p99 12.0 ms is over the budget of 5 ms"), "{text}");
+}
+
+#[test]
+fn other_prompts_and_workers_than_the_runs_are_told_once_with_their_figures() {
+    let mut story = story();
+    let strangers = [("http://x:1", 3), ("http://x:2", 12), ("x3", 1), ("x4", 1), ("x5", 1)];
+    story.facts.harness = Some(HarnessFacts {
+        prompts: PromptFacts { compared: 60, differing: 12, sent_tokens: 12_000, counted_tokens: 13_500 },
+        unlisted_workers: strangers.map(|(name, requests)| (name.to_owned(), requests)).into(),
+        ..HarnessFacts::default()
+    });
+    let notes = story.summary().integrity.notes;
+    let of = |words: &str| notes.iter().filter(|note| note.contains(words)).collect::<Vec<_>>();
+    let prompts = of("the server counted another length in 12 of 60 prompts: 13,500 tokens for 12,000 sent;");
+    assert!(prompts.len() == 1 && prompts[0].ends_with("are void"), "{notes:#?}");
+    let strangers = of("http://x:2 (12 requests), http://x:1 (3 requests), x3 (1 request), x4 (1 request) and 1 more;");
+    assert_eq!(strangers.len(), 1, "{notes:#?}");
+    story.facts.harness = Some(HarnessFacts {
+        prompts: PromptFacts { compared: 60, ..PromptFacts::default() },
+        ..HarnessFacts::default()
+    });
+    assert_eq!(story.summary().integrity.notes, Vec::<String>::new());
 }
 
 #[test]

@@ -272,6 +272,7 @@ fn a_worker_that_nobody_listed_is_told_once() {
         }
         assert_eq!(rig.answer().await.decode_worker, None);
         assert_eq!(rig.finish(routed(&trace, 1, RoutingHeader::None)).await.decode_worker, None, "and no second word");
+        assert_eq!(rig.client.seen().unlisted_workers, [("http://unknown".to_owned(), 2)].into());
     });
 }
 

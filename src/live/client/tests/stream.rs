@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::fake::{End, Script, generate_event};
-use super::support::{answer_to, block_on, failure};
+use super::fake::{End, Fake, Script, generate_event};
+use super::support::{Rig, answer_to, block_on, failure, generate_of, target, two_turns};
 use crate::base::Time;
 use crate::live::Dialect;
 use crate::live::client::sse::SseParser;
@@ -240,6 +240,83 @@ fn an_end_after_the_finish_reason_needs_no_mark_and_one_before_it_is_too_early()
         assert_eq!((class, answer.output_tokens), (ErrorClass::ConnectionClosed, 1));
         assert!(message.contains("closed too early"), "{message}");
     }
+}
+
+#[test]
+fn an_end_mark_without_a_finish_reason_says_nothing_of_the_answer() {
+    let counted = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":2}}\n\n";
+    let unnamed = [
+        chat(Script::stream().then(0, &token("a")).then(0, &token("b")).then(0, DONE)),
+        chat(Script::stream().then(0, &token("a")).then(0, &token("b")).then(0, counted).then(0, DONE)),
+        native(Script::stream().then(0, &generate_event(2, "null")).then(0, DONE)),
+    ];
+    for answer in unnamed {
+        let (class, message) = failure(&answer);
+        assert_eq!((class, answer.output_tokens), (ErrorClass::BadAnswer, 2));
+        assert!(message.contains("no finish reason"), "{message}");
+    }
+    // Bare text has no place for one: its end mark is all the end there is.
+    let bare = "data: {\"text\":\"x\"}\n\n";
+    let answer = native(Script::stream().then(0, bare).then(0, bare).then(0, DONE));
+    assert_eq!((&answer.finish, answer.output_tokens), (&Finish::Stop, 2));
+}
+
+#[test]
+fn the_servers_count_of_a_served_prompt_is_compared_with_what_was_sent() {
+    let told = |counted: u32, reason: &str| {
+        generate_event(10, reason).replace("{\"completion", &format!("{{\"prompt_tokens\":{counted},\"completion"))
+    };
+    block_on(async {
+        let length = r#"{"type":"length"}"#;
+        let abort = r#"{"type":"abort","message":"session id s does not exist"}"#;
+        let events = [told(100, length), told(101, length), told(1, abort), generate_event(10, length)];
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let fake = Fake::start(move |_| {
+            let at = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Script::stream().then(0, &events[at]).then(0, DONE)
+        });
+        let fake = fake.await;
+        let trace = two_turns();
+        let mut rig = Rig::new(&trace, target(&[&fake.url]));
+        for _ in 0..4 {
+            rig.finish(generate_of(&trace, 0)).await;
+        }
+        let prompts = crate::record::PromptFacts { compared: 2, differing: 1, sent_tokens: 100, counted_tokens: 101 };
+        assert_eq!(
+            rig.client.seen().prompts,
+            prompts,
+            "an abort tells of no prompt, nor does an answer without a count"
+        );
+    });
+}
+
+#[test]
+fn a_flood_is_not_read_to_its_end() {
+    // Ten are asked for; 76 are within the bound. Whoever read on would wait for ever.
+    for (dialect, event) in [(CHAT, token("x")), (Dialect::Generate, "data: {\"text\":\"x\"}\n\n".to_owned())] {
+        block_on(async {
+            let script = Script::stream().then(0, &event.repeat(5000)).end(End::Hang);
+            let fake = Fake::start(move |_| script.clone()).await;
+            let trace = two_turns();
+            let mut rig = Rig::new(&trace, crate::live::Target { dialect, ..target(&[&fake.url]) });
+            let answer = rig.finish(generate_of(&trace, 0)).await;
+            let (class, message) = failure(&answer);
+            assert_eq!((class, answer.output_tokens), (ErrorClass::ExcessOutput, 77));
+            assert_eq!(message, "a flood: 77 tokens for 10 asked for, and the rest was not read");
+            assert_eq!(counts(&answer).iter().sum::<u32>(), 77, "what was seen is told");
+            assert!(answer.first_token_at.is_some() && answer.last_token_at.is_some());
+            while !fake.is_left() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+    }
+    let some_more = (0..40).fold(Script::stream(), |script, _| script.then(0, &token("x")));
+    let answer = chat(some_more.then(0, &chunk("{}", "\"length\"", "null")).then(0, DONE));
+    assert_eq!(
+        (&answer.finish, answer.output_tokens),
+        (&Finish::Length, 40),
+        "read to its end, and judged by its count"
+    );
 }
 
 #[test]

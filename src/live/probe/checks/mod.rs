@@ -9,8 +9,9 @@ mod workers;
 
 use serde::Serialize;
 
-pub use workers::bootstrap_fault;
+pub use workers::{address_fault, bootstrap_fault, role_fault};
 
+use super::addresses::Shared;
 use super::facts::{Health, RouterFacts, WorkerFacts};
 use super::route_map::{Probed, Routes};
 use crate::base::WorkerId;
@@ -32,6 +33,8 @@ pub struct Facts {
     pub serving: Option<Result<(), String>>,
     /// Whether the bootstrap server of each P answers, where the client names them to D.
     pub bootstrap: Vec<(WorkerId, Result<(), String>)>,
+    /// Workers that are one server.
+    pub shared: Vec<Shared>,
 }
 
 /// How a check ended.
@@ -121,8 +124,14 @@ impl Case<'_> {
 /// What a run that can go will suffer from all the same, a sentence each.
 pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 4] =
-        [router::members, router::target_header, workers::bootstrap, workers::caches];
+    let all: [fn(&Case) -> Option<Check>; 6] = [
+        workers::addresses,
+        workers::roles,
+        router::members,
+        router::target_header,
+        workers::bootstrap,
+        workers::caches,
+    ];
     let found = all.into_iter().filter_map(|check| check(&case)).filter(|check| check.result != Verdict::Ok);
     let sentence = |check: Check| {
         let parts = [check.detail, check.will_be_off, check.remedy].into_iter().filter(|part| !part.is_empty());
@@ -134,8 +143,9 @@ pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
 /// Every check that applies, in the order a reader wants them.
 pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 21] = [
+    let all: [fn(&Case) -> Option<Check>; 22] = [
         workers::reachable,
+        workers::addresses,
         workers::authorized,
         workers::engines,
         workers::roles,

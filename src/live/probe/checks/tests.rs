@@ -9,7 +9,7 @@ use crate::live::probe::Probed;
 use crate::live::probe::question::{Answers, Question};
 use crate::live::probe::reply::Reply;
 use crate::live::{Accounts, Addresses, Dialect, Endpoint, Limits, Retries, Secrets};
-use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig, TargetValue};
+use crate::scenario::{HeaderConfig, Legs, OpenAiApi, RouterKind, ServedByConfig, TargetValue};
 
 const WORKER: &str =
     "{\"version\":\"0.5.10\",\"max_total_num_tokens\":83000,\"page_size\":64,\"disaggregation_mode\":\"MODE\"}";
@@ -76,7 +76,7 @@ fn worker(id: &str, but: &[(Question, u16, &str)]) -> WorkerFacts {
     let only_decode = [Question::Admission, Question::OpenSession, Question::CloseSession];
     let asked = usual.iter().chain(but).filter(|(asked, ..)| role == Role::Decode || !only_decode.contains(asked));
     let answers = asked.map(|(asked, status, body)| (*asked, Ok(Reply::new(*status, &[], body)))).collect();
-    WorkerFacts::of(WorkerId::new(role, index), &format!("http://h:{}", 9200 + index), &Answers(answers))
+    WorkerFacts::of(WorkerId::new(role, index), &format!("http://h:{}", 9200 + index), "", &Answers(answers))
 }
 
 fn router(kind: RouterKind) -> RouterFacts {
@@ -103,6 +103,7 @@ fn facts(workers: Vec<WorkerFacts>) -> Facts {
         named: Vec::new(),
         serving: None,
         bootstrap: Vec::new(),
+        shared: Vec::new(),
     }
 }
 
@@ -141,6 +142,38 @@ fn a_worker_that_does_not_answer_fails_by_name() {
 }
 
 #[test]
+fn one_server_under_two_names_fails_and_one_that_may_be_two_is_warned_of() {
+    let of = |is_certain| Shared {
+        first: WorkerId::new(Role::Decode, 0),
+        second: WorkerId::new(Role::Decode, 1),
+        at: "127.0.0.1:9200".parse().unwrap(),
+        is_certain,
+    };
+    let told = "D0 (http://h:9200) and D1 (http://h:9201) are one server, at 127.0.0.1:9200";
+    let certain = Facts { shared: vec![of(true)], ..all_well() };
+    let found = check(&certain, "addresses");
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, told));
+    assert_eq!(address_fault(&target(), &certain), Some((told.to_owned(), "list each worker once in [live]")));
+    let doubtful = Facts { shared: vec![of(false)], ..all_well() };
+    let found = check(&doubtful, "addresses");
+    assert_eq!((found.result, found.detail), (Verdict::Warn, format!("it seems that {told}")));
+    assert_eq!(address_fault(&target(), &doubtful), None);
+    assert!(cautions(&needs(), &target(), &doubtful)[0].starts_with("addresses: it seems that D0"));
+}
+
+#[test]
+fn a_router_is_no_worker_but_may_be_an_openai_server() {
+    let said = "{\"emulated\":{\"worker\":\"router\",\"version\":\"0.1.0\"}}";
+    let facts = facts(vec![worker("P0", &[(Question::ServerInfo, 200, said)]), worker("D0", &[])]);
+    let (why, remedy) = role_fault(&target(), &facts).unwrap();
+    assert!(why == "P0 is a router" && remedy.contains("prefill, decode, colocated or router"), "{why}; {remedy}");
+    let openai = Target { dialect: Dialect::OpenAi(OpenAiApi::Chat), ..target() };
+    assert_eq!(role_fault(&openai, &facts), None);
+    let found = find(&checks(&needs(), &openai, &facts), "roles");
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Warn, "P0 is a router"));
+}
+
+#[test]
 fn addresses_under_the_wrong_role_fail() {
     let info = WORKER.replace("MODE", "prefill");
     let swapped = worker("D0", &[(Question::ServerInfo, 200, &info)]);
@@ -174,13 +207,18 @@ fn a_bootstrap_server_that_refuses_fails_and_one_that_is_silent_is_questioned() 
 fn a_router_or_a_file_server_is_no_worker() {
     let info = "{\"emulated\":{\"worker\":\"router\",\"version\":\"0.1.0\"}}";
     let router =
-        WorkerFacts::of(WorkerId::new(Role::Prefill, 0), "http://h:1", &answer(Question::ServerInfo, 200, info));
+        WorkerFacts::of(WorkerId::new(Role::Prefill, 0), "http://h:1", "", &answer(Question::ServerInfo, 200, info));
     assert_eq!(check(&facts(vec![router]), "roles").detail, "P0 is a router");
     let smg = Reply::new(404, &[("x-smg-error-code", "not_found")], "");
-    let smg =
-        WorkerFacts::of(WorkerId::new(Role::Decode, 0), "http://h:1", &Answers([(Question::Version, Ok(smg))].into()));
+    let smg = WorkerFacts::of(
+        WorkerId::new(Role::Decode, 0),
+        "http://h:1",
+        "",
+        &Answers([(Question::Version, Ok(smg))].into()),
+    );
     assert_eq!(check(&facts(vec![smg]), "roles").detail, "D0 is a router");
-    let files = WorkerFacts::of(WorkerId::new(Role::Decode, 0), "http://h:1", &answer(Question::Health, 404, "<html>"));
+    let files =
+        WorkerFacts::of(WorkerId::new(Role::Decode, 0), "http://h:1", "", &answer(Question::Health, 404, "<html>"));
     let found = check(&facts(vec![files]), "workers");
     assert_eq!(found.result, Verdict::Warn);
     assert!(found.detail.starts_with("D0 at http://h:1: answers, but has no /health"), "{found:#?}");

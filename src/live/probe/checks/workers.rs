@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::super::addresses::Shared;
 use super::super::facts::{Engine, Health, WorkerFacts};
 use super::{Case, Check, Facts, Verdict, some_of};
 use crate::base::{Role, WorkerId};
-use crate::live::api::ServerInfo;
 use crate::live::client::REFUSED;
 use crate::live::{Dialect, Target};
 use crate::scenario::{Legs, Needs};
@@ -82,27 +82,74 @@ pub(super) fn engines(case: &Case) -> Option<Check> {
     Some(Check::ok(NAME, format!("{count} × {first}")))
 }
 
-pub(super) fn roles(case: &Case) -> Option<Check> {
-    const NAME: &str = "roles";
-    let told = case.facts.workers.iter().filter_map(|worker| Some((worker, worker.info.as_ref()?)));
-    let is_told = |(worker, info): &(&WorkerFacts, &ServerInfo)| {
-        worker.engine != Engine::Router && !info.disaggregation_mode.is_empty()
+/// Workers that are one server, where nothing else can be meant: which, and what to do.
+pub fn address_fault(target: &Target, facts: &Facts) -> Option<(String, &'static str)> {
+    let shared: Vec<String> =
+        facts.shared.iter().filter(|shared| shared.is_certain).map(|shared| one_server(target, shared)).collect();
+    (!shared.is_empty()).then(|| (some_of(shared), "list each worker once in [live]"))
+}
+
+fn one_server(target: &Target, shared: &Shared) -> String {
+    let named = |worker: WorkerId| {
+        let url = target.addresses.of(worker).map_or("", |endpoint| endpoint.url.as_str());
+        format!("{worker} ({url})")
     };
-    let told: Vec<_> = told.filter(is_told).collect();
+    format!("{} and {} are one server, at {}", named(shared.first), named(shared.second), shared.at)
+}
+
+/// One server that is listed twice is taken for two, each with room of its own.
+pub(super) fn addresses(case: &Case) -> Option<Check> {
+    const NAME: &str = "addresses";
+    const OFF: &str = "one worker is taken for two: its load, caches and sessions are counted as theirs";
+    if let Some((why, remedy)) = address_fault(case.target, case.facts) {
+        return Some(Check::new(NAME, Verdict::Fail, why, OFF, remedy));
+    }
+    let doubtful: Vec<String> = case.facts.shared.iter().map(|shared| one_server(case.target, shared)).collect();
+    let remedy = "if two servers share that entrance, all is well; else list each worker once in [live]";
+    (!doubtful.is_empty())
+        .then(|| Check::new(NAME, Verdict::Warn, format!("it seems that {}", some_of(doubtful)), OFF, remedy))
+}
+
+/// What each worker says of its role, where it says anything.
+fn told_roles(facts: &Facts) -> Vec<(&WorkerFacts, &str)> {
+    let told = facts.workers.iter().filter(|worker| worker.engine != Engine::Router);
+    let told = told.filter_map(|worker| Some((worker, worker.info.as_ref()?.disaggregation_mode.as_str())));
+    told.filter(|(_, mode)| !mode.is_empty()).collect()
+}
+
+fn routers(facts: &Facts) -> Vec<String> {
+    let routers = facts.workers.iter().filter(|worker| worker.engine == Engine::Router);
+    routers.map(|worker| format!("{} is a router", worker.worker)).collect()
+}
+
+/// Servers that by their own word are not what they are listed as: which, and what to do. A router is a server like any
+/// other where all that is asked of it is OpenAI's endpoint.
+pub fn role_fault(target: &Target, facts: &Facts) -> Option<(String, &'static str)> {
     let wanted = |role| match role {
         Role::Prefill => "prefill",
         Role::Decode => "decode",
         Role::Colocated => "null",
     };
-    let wrong = told.iter().filter(|(worker, info)| info.disaggregation_mode != wanted(worker.worker.role));
-    let wrong = wrong.map(|(worker, info)| format!("{} says {}", worker.worker, info.disaggregation_mode));
-    let routers = case.facts.workers.iter().filter(|worker| worker.engine == Engine::Router);
-    let wrong: Vec<String> = routers.map(|worker| format!("{} is a router", worker.worker)).chain(wrong).collect();
-    if !wrong.is_empty() {
-        let remedy = "list each address under its own role in [live]: prefill, decode or colocated";
-        return Some(Check::new(NAME, Verdict::Fail, some_of(wrong), "requests to these workers fail", remedy));
+    let told = told_roles(facts).into_iter().filter(|(worker, mode)| *mode != wanted(worker.worker.role));
+    let told = told.map(|(worker, mode)| format!("{} says {mode}", worker.worker));
+    let routers = if target.dialect == Dialect::Generate { routers(facts) } else { Vec::new() };
+    let wrong: Vec<String> = routers.into_iter().chain(told).collect();
+    let remedy = "list each address under its own role in [live]: prefill, decode, colocated or router";
+    (!wrong.is_empty()).then(|| (some_of(wrong), remedy))
+}
+
+pub(super) fn roles(case: &Case) -> Option<Check> {
+    const NAME: &str = "roles";
+    if let Some((why, remedy)) = role_fault(case.target, case.facts) {
+        return Some(Check::new(NAME, Verdict::Fail, why, "requests to these workers fail", remedy));
     }
-    (!told.is_empty()).then(|| Check::ok(NAME, format!("{} as listed", told.len())))
+    let routers = routers(case.facts);
+    if !routers.is_empty() {
+        let off = "who served: the records name the router, whichever of its workers it chose";
+        return Some(Check::new(NAME, Verdict::Warn, some_of(routers), off, ""));
+    }
+    let told = told_roles(case.facts).len();
+    (told > 0).then(|| Check::ok(NAME, format!("{told} as listed")))
 }
 
 /// A P to whose bootstrap server D would not find, where it is the client that names it: who, why, and what to do.

@@ -184,6 +184,7 @@ pub(super) fn status(class: ErrorClass) -> Option<u16> {
         | ErrorClass::Stalled
         | ErrorClass::TotalTimeout
         | ErrorClass::ShortOutput
+        | ErrorClass::ExcessOutput
         | ErrorClass::NoOutput
         | ErrorClass::ConnectTimeout
         | ErrorClass::FirstTokenTimeout

@@ -50,6 +50,8 @@ struct Shared {
     connections: AtomicU32,
     generated: AtomicU32,
     stopped: AtomicBool,
+    /// Header of every answer of a control route.
+    named: Option<(String, String)>,
     reply: Box<dyn Fn(&Asked) -> Reply + Send + Sync>,
 }
 
@@ -79,6 +81,20 @@ impl Fake {
 
     /// Listens on `address` and asks `reply` for every generate request.
     pub fn start(address: &str, reply: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Fake {
+        Fake::listen(address, None, reply)
+    }
+
+    /// Says in a header of its control answers what it calls itself; answers generate requests with that script.
+    pub fn named(header: &str, name: &str, script: Script) -> Fake {
+        let named = (header.to_owned(), name.to_owned());
+        Fake::listen("127.0.0.1:0", Some(named), move |_| Reply::Answer(script.clone()))
+    }
+
+    fn listen(
+        address: &str,
+        named: Option<(String, String)>,
+        reply: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    ) -> Fake {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -86,6 +102,7 @@ impl Fake {
             connections: AtomicU32::new(0),
             generated: AtomicU32::new(0),
             stopped: AtomicBool::new(false),
+            named,
             reply: Box::new(reply),
         });
         let fake = Fake { address, shared: Arc::clone(&shared) };
@@ -140,7 +157,7 @@ fn serve(shared: &Shared, stream: &TcpStream, connection: u32) -> io::Result<()>
             asked.nth = shared.generated.fetch_add(1, Ordering::SeqCst) + 1;
         }
         shared.asked.lock().unwrap().push(asked.clone());
-        let reply = if asked.is_generate() { (shared.reply)(&asked) } else { Reply::Answer(control(&asked)) };
+        let reply = if asked.is_generate() { (shared.reply)(&asked) } else { Reply::Answer(shared.control(&asked)) };
         match reply {
             Reply::Fin => return stream.shutdown(Shutdown::Both),
             Reply::Answer(script) if !play(stream, &script)? => return Ok(()),
@@ -148,6 +165,13 @@ fn serve(shared: &Shared, stream: &TcpStream, connection: u32) -> io::Result<()>
         }
     }
     Ok(())
+}
+
+impl Shared {
+    fn control(&self, asked: &Asked) -> Script {
+        let script = control(asked);
+        self.named.iter().fold(script, |script, (header, name)| script.header(header, name))
+    }
 }
 
 /// Answers of control routes: enough for a run to start.

@@ -130,6 +130,13 @@ impl Script {
         Script::events(&[(1, &(text + &event(json!([]), usage) + "data: [DONE]\n\n"))])
     }
 
+    /// The same in `/generate` form, one event; it does not tell the length of the prompt.
+    pub fn generate(tokens: u32) -> Script {
+        let meta = json!({"completion_tokens": tokens, "finish_reason": {"type": "length", "length": tokens}});
+        let event = json!({"text": "a", "meta_info": meta});
+        Script::events(&[(1, &format!("data: {event}\n\ndata: [DONE]\n\n"))])
+    }
+
     /// The same with another header.
     pub fn header(mut self, name: &str, value: &str) -> Script {
         self.headers.push((name.into(), value.into()));

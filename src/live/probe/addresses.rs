@@ -1,0 +1,176 @@
+//! [`Shared`]: two workers of a list that are one server, by the addresses that their names lead to.
+//!
+//! Owns the look-up of names and what follows from it. A name that cannot be looked up here, or that a proxy looks up,
+//! says nothing.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
+
+use crate::base::WorkerId;
+use crate::live::Target;
+use crate::live::client::loopbacks;
+use crate::scenario::Address;
+
+/// Two workers that lead to one server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shared {
+    /// The first that was listed.
+    pub first: WorkerId,
+    /// The other one.
+    pub second: WorkerId,
+    /// Where both are.
+    pub at: SocketAddr,
+    /// Nothing else can be meant. Two names of one address may be two servers behind one entrance, and the two addresses
+    /// of loopback two servers on one port.
+    pub is_certain: bool,
+}
+
+/// Where a worker is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    worker: WorkerId,
+    /// A name of the network's: neither an address nor `localhost`.
+    is_name: bool,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Every pair of workers that lead to one server, each look-up within `limit`.
+pub(super) async fn shared(target: &Target, limit: Duration) -> Vec<Shared> {
+    let places = target.addresses.workers().filter_map(|(worker, endpoint)| Some((worker, host_of(&endpoint.url)?)));
+    let has_proxy = target.proxy.is_some();
+    let places = join_all(places.map(async |(worker, (host, port))| {
+        let fixed = fixed(&host);
+        let is_name = fixed.is_none();
+        let addresses = match fixed {
+            Some(ips) => ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(),
+            None if has_proxy => Vec::new(),
+            None => looked_up(&host, port, limit).await,
+        };
+        Place { worker, is_name, addresses }
+    }));
+    pairs(&places.await)
+}
+
+async fn looked_up(host: &str, port: u16, limit: Duration) -> Vec<SocketAddr> {
+    match timeout(limit, lookup_host((host, port))).await {
+        Ok(Ok(found)) => found.map(|at| SocketAddr::new(plain(at.ip()), port)).collect(),
+        // Whoever connects is told why not.
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
+}
+
+/// Host and port of a base URL; its scheme's port where it names none.
+fn host_of(url: &str) -> Option<(String, u16)> {
+    let address = Address::parse(url).ok()?;
+    let authority = address.url.split_once("://")?.1;
+    let after_host = authority.rsplit_once(']').map_or(authority, |(_, rest)| rest);
+    let port = after_host.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let of_scheme = if address.url.starts_with("https:") { 443 } else { 80 };
+    Some((address.host.to_ascii_lowercase(), port.unwrap_or(of_scheme)))
+}
+
+/// Addresses of a host that nobody needs to look up: it is one, or is `localhost`, which the client takes for both.
+fn fixed(host: &str) -> Option<Vec<IpAddr>> {
+    if host == "localhost" {
+        return Some(loopbacks().into());
+    }
+    host.parse().ok().map(|ip| vec![plain(ip)])
+}
+
+/// The address that a connection really goes to: IPv4 written as IPv6 is IPv4, and any address is this machine's own.
+fn plain(ip: IpAddr) -> IpAddr {
+    let [v6, v4] = loopbacks();
+    match ip.to_canonical() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V6(_) => v6,
+        IpAddr::V4(_) => v4,
+    }
+}
+
+fn pairs(places: &[Place]) -> Vec<Shared> {
+    let pair = |first: &Place, second: &Place| {
+        let (first_id, second_id) = (first.worker, second.worker);
+        let of = |at, is_certain| Shared { first: first_id, second: second_id, at, is_certain };
+        let common = first.addresses.iter().find(|at| second.addresses.contains(at));
+        let twins = || first.addresses.iter().find(|at| is_loopback(at) && has_twin(at, &second.addresses));
+        common.map(|at| of(*at, !(first.is_name && second.is_name))).or_else(|| twins().map(|at| of(*at, false)))
+    };
+    let all = places.iter().enumerate();
+    all.flat_map(|(nth, first)| places[nth + 1..].iter().filter_map(move |second| pair(first, second))).collect()
+}
+
+fn is_loopback(at: &SocketAddr) -> bool {
+    loopbacks().contains(&at.ip())
+}
+
+/// The same port of the other loopback address.
+fn has_twin(at: &SocketAddr, others: &[SocketAddr]) -> bool {
+    others.iter().any(|other| is_loopback(other) && other.port() == at.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Role;
+
+    fn place(index: u16, url: &str, found: &[&str]) -> Place {
+        let (host, port) = host_of(url).unwrap();
+        let fixed = fixed(&host);
+        let is_name = fixed.is_none();
+        let ips = fixed.unwrap_or_else(|| found.iter().map(|ip| plain(ip.parse().unwrap())).collect());
+        let addresses = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
+        Place { worker: WorkerId::new(Role::Decode, index), is_name, addresses }
+    }
+
+    /// Certainty of the pair that two URLs are; names lead to the address beside them.
+    fn pair(first: (&str, &[&str]), second: (&str, &[&str])) -> Option<bool> {
+        let found = pairs(&[place(0, first.0, first.1), place(1, second.0, second.1)]);
+        assert!(found.len() <= 1);
+        found.first().map(|shared| shared.is_certain)
+    }
+
+    #[test]
+    fn one_server_is_known_however_it_is_written() {
+        let same = [
+            ("http://localhost:1", "http://127.0.0.1:1"),
+            ("http://localhost:1", "http://[::1]:1"),
+            ("http://LOCALHOST:1", "http://localhost:1"),
+            ("http://0.0.0.0:1", "http://127.0.0.1:1"),
+            ("http://[::ffff:127.0.0.1]:1", "http://127.0.0.1:1"),
+            ("http://[0:0::1]:1", "http://[::1]:1"),
+            ("http://10.0.0.7", "http://10.0.0.7:80"),
+            ("https://10.0.0.7", "https://10.0.0.7:443"),
+        ];
+        for (first, second) in same {
+            assert_eq!(pair((first, &[]), (second, &[])), Some(true), "{first} {second}");
+        }
+        assert_eq!(pair(("http://d0:1", &["10.0.0.7"]), ("http://10.0.0.7:1", &[])), Some(true));
+    }
+
+    #[test]
+    fn two_servers_are_two() {
+        let other = [
+            ("http://localhost:1", "http://127.0.0.1:2"),
+            ("http://127.0.0.2:1", "http://127.0.0.1:1"),
+            ("http://10.0.0.7:1", "http://10.0.0.8:1"),
+            ("http://10.0.0.7", "https://10.0.0.7"),
+        ];
+        for (first, second) in other {
+            assert_eq!(pair((first, &[]), (second, &[])), None, "{first} {second}");
+        }
+        assert_eq!(pair(("http://d0:1", &[]), ("http://d1:1", &[])), None, "names that lead nowhere say nothing");
+        assert_eq!(pair(("http://d0:1", &["10.0.0.7"]), ("http://d1:1", &["10.0.0.8"])), None);
+    }
+
+    #[test]
+    fn two_names_of_one_address_and_both_loopbacks_may_be_two_servers() {
+        let (first, second) = (("http://d0:1", &["10.0.0.7"][..]), ("http://d1:1", &["10.0.0.8", "10.0.0.7"][..]));
+        assert_eq!(pair(first, second), Some(false));
+        assert_eq!(pair(("http://127.0.0.1:1", &[]), ("http://[::1]:1", &[])), Some(false));
+        assert_eq!(pair(("http://127.0.0.1:1", &[]), ("http://[::1]:2", &[])), None);
+    }
+}
