@@ -15,6 +15,7 @@ mod leg;
 mod line;
 mod mask;
 mod outbox;
+mod reply;
 mod retry;
 mod routes;
 mod sse;
@@ -48,9 +49,9 @@ use outbox::Outbox;
 
 pub use control::Looker;
 pub(in crate::live) use http::REFUSED;
-pub(in crate::live) use retry::http_date;
 
-pub use http::{ClientCounters, ClientError, Http, Reply};
+pub use http::{ClientCounters, ClientError, Http};
+pub use reply::{Reply, shortened};
 pub use routes::{Prober, Probing};
 pub use sse::{SseParser, TooLong};
 pub use words::error_message;
@@ -108,6 +109,7 @@ impl Client {
     }
 
     /// Generate requests that have not ended.
+    #[cfg(test)]
     pub fn in_flight(&self) -> usize {
         locked(&self.flights).len()
     }
