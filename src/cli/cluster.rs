@@ -64,11 +64,11 @@ pub struct UpArgs {
     /// Port of the router; P0, P1, …, D0, …, W0, … have the ones after it. Default: free ports.
     #[arg(long, value_name = "PORT", help_heading = "Server", value_parser = clap::value_parser!(u16).range(1..))]
     base_port: Option<u16>,
+    #[command(flatten)]
+    sglang: SglangArgs,
     /// The router sends failed requests again, as smg does.
     #[arg(long, help_heading = "Server")]
     retries: bool,
-    #[command(flatten)]
-    sglang: SglangArgs,
     #[command(flatten)]
     told: ToldArgs,
 }

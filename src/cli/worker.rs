@@ -54,12 +54,16 @@ pub struct WorkerArgs {
     /// How many times faster than real time the worker goes. Default: the scenario's `live.emulation_speed`.
     #[arg(long, value_name = "S", allow_hyphen_values = true, help_heading = "Scenario")]
     emulation_speed: Option<f64>,
+    #[command(flatten)]
+    listen: ListenArgs,
     /// Further port, which decode workers pull KV from; 0: a free one. Default: the same as `--port`.
     #[arg(long, value_name = "PORT", help_heading = "Server")]
     bootstrap_port: Option<u16>,
     /// Name of the model in answers.
     #[arg(long, value_name = "NAME", default_value = "emulated", help_heading = "Server")]
     model: String,
+    #[command(flatten)]
+    sglang: SglangArgs,
     /// No streaming sessions, as without SGLang's --enable-streaming-session.
     #[arg(long, help_heading = "Server")]
     no_streaming_session: bool,
@@ -69,10 +73,6 @@ pub struct WorkerArgs {
     /// Environment variable with the key that requests must bring as `Authorization: Bearer …`.
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     api_key_env: Option<String>,
-    #[command(flatten)]
-    sglang: SglangArgs,
-    #[command(flatten)]
-    listen: ListenArgs,
     #[command(flatten)]
     told: ToldArgs,
 }
