@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Half an hour of emulated time with 500 live sessions and a random fault every ten seconds, faster than real time: every
-# planned request has one outcome, memory stays flat. Needs cores to itself; takes minutes. Arguments: [SEED] [SPEED].
+# planned request has one outcome, memory grows by no more than docs/performance.md names. Needs cores to itself; takes
+# minutes. Arguments: [SEED] [SPEED].
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

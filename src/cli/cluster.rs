@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -11,14 +10,14 @@ use crate::base::WorkerId;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::inputs::NamedArgs;
 use crate::cli::live::LiveArgs;
+use crate::cli::server::{SglangArgs, ToldArgs, role_name};
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::cli::use_hints::UseHints;
-use crate::cli::worker::role_name;
 use crate::cluster::Notice;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster, Notify};
-use crate::live::server::{RequestLog, SglangVersion, WorkerServerOptions};
+use crate::live::server::WorkerServerOptions;
 use crate::live::{Addresses, Endpoint};
 use crate::node::RetryRule;
 use crate::scenario::{Overlay, Scenario, fault_label, resolve_router};
@@ -59,33 +58,19 @@ pub struct UpArgs {
     /// How many times faster than real time the workers go. Default: the scenario's `live.emulation_speed`.
     #[arg(long, value_name = "X", allow_hyphen_values = true, help_heading = "Scenario")]
     emulation_speed: Option<String>,
-    /// Tokens a block of the prefix caches; the trace's, if its cached tokens are to be compared.
-    #[arg(long, value_name = "TOKENS", default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
-    block_size: u32,
     /// Address to listen on.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1", help_heading = "Server")]
     host: IpAddr,
     /// Port of the router; P0, P1, …, D0, …, W0, … have the ones after it. Default: free ports.
     #[arg(long, value_name = "PORT", help_heading = "Server", value_parser = clap::value_parser!(u16).range(1..))]
     base_port: Option<u16>,
-    /// Version of SGLang whose bodies the workers answer with.
-    #[arg(long, value_name = "VERSION", default_value = SglangVersion::V0_5_23.as_str(), help_heading = "Server", value_parser = PossibleValuesParser::new(SglangVersion::ALL.map(SglangVersion::as_str)))]
-    sglang_version: String,
-    /// Events hold what is new instead of everything so far.
-    #[arg(long, help_heading = "Server")]
-    incremental_streaming_output: bool,
-    /// No admission endpoint, as in stock SGLang.
-    #[arg(long, help_heading = "Server")]
-    no_admission: bool,
+    #[command(flatten)]
+    sglang: SglangArgs,
     /// The router sends failed requests again, as smg does.
     #[arg(long, help_heading = "Server")]
     retries: bool,
-    /// Print one line of JSON instead of the table.
-    #[arg(long, help_heading = "Output")]
-    json: bool,
-    /// A line for each request on stderr.
-    #[arg(long, help_heading = "Output")]
-    log_requests: bool,
+    #[command(flatten)]
+    told: ToldArgs,
 }
 
 /// Runs it.
@@ -102,12 +87,12 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
     let hints = UseHints { asked: &asked, scenario: scenario.clone() };
     let plan = args.plan(scenario, terminal)?;
     let speed = plan.speed;
-    let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
+    let signals = Signals::install()?;
     let cluster = EmbeddedCluster::start(plan).map_err(|error| {
         Failure::broke(error).hint("stop what listens there, or leave `--base-port` out for free ports")
     })?;
     let addresses = cluster.addresses();
-    if args.json {
+    if args.told.json {
         stdout::print(&line(addresses, speed).to_string())?;
     } else {
         stdout::print(&table(addresses))?;
@@ -129,26 +114,15 @@ impl UpArgs {
             let cause = format!("{nodes} workers do not fit above port {}", self.base_port.unwrap_or_default());
             return Err(Failure::input(cause).hint("give a lower `--base-port`, or none"));
         }
-        let version = SglangVersion::ALL.into_iter().find(|version| version.as_str() == self.sglang_version);
         let messages = terminal.messages.clone();
-        let log = self.log_requests.then(|| {
-            let messages = messages.clone();
-            RequestLog::new(move |line| messages.note(line))
-        });
-        let plan = ClusterPlan::new(scenario.cluster, scenario.engine, self.block_size);
+        let plan = ClusterPlan::new(scenario.cluster, scenario.engine, self.sglang.block_size);
         Ok(ClusterPlan {
             faults: scenario.fault,
             seed: scenario.seed,
             speed: scenario.live.emulation_speed,
             host: self.host,
             base_port: self.base_port,
-            worker: WorkerServerOptions {
-                version: version.unwrap_or_default(),
-                incremental_output: self.incremental_streaming_output,
-                admission: !self.no_admission,
-                log,
-                ..plan.worker
-            },
+            worker: WorkerServerOptions { log: self.told.log(terminal), ..self.sglang.apply(plan.worker) },
             retry: self.retries.then_some(RetryRule::SMG),
             notify: Some(Notify::new(move |notice| messages.note(said(notice)))),
             ..plan

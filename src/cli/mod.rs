@@ -26,6 +26,7 @@ mod replicas;
 mod report;
 mod router;
 mod scenario;
+mod server;
 mod signals;
 mod stages;
 mod stdout;

@@ -86,7 +86,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let is_live = args.target == TargetArg::Live;
     let make = || Ready::make(&inputs.scenario, &inputs.trace, &setup, preflight.peak_live_sessions);
     let ready = (is_live && args.replicas == 1).then(make).transpose()?;
-    let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
+    let signals = Signals::install()?;
     let folder = claim(args, &inputs)?;
     let percentiles = args.output.percentiles(terminal);
     tell_notices(&inputs.trace, &terminal.messages);

@@ -9,13 +9,13 @@ use serde_json::json;
 
 use crate::base::Dur;
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::server::{ListenArgs, ToldArgs, address, stopped};
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
-use crate::cli::worker::{bind, incarnation_now};
 use crate::cluster::{RouterConfig, RouterPolicy};
 use crate::live::clock::Clock;
-use crate::live::server::{RequestLog, RouterServerOptions, run_router};
+use crate::live::server::{RouterServerOptions, run_router};
 use crate::live::{Addresses, Endpoint, url_at};
 use crate::node::RetryRule;
 use crate::scenario::Address;
@@ -66,21 +66,10 @@ pub struct RouterArgs {
     /// Seed of the rendezvous numbers.
     #[arg(long, value_name = "N", default_value = "42", help_heading = "Routing")]
     seed: u64,
-    /// Address to listen on.
-    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", help_heading = "Server")]
-    host: String,
-    /// Port; 0: a free one.
-    #[arg(long, value_name = "PORT", default_value = "0", help_heading = "Server")]
-    port: u16,
-    /// Process identity told by /server_info; must grow with each restart. Default: from the time of the start.
-    #[arg(long, value_name = "N", help_heading = "Server")]
-    incarnation: Option<u32>,
-    /// Print the endpoint as a line of JSON.
-    #[arg(long, help_heading = "Output")]
-    json: bool,
-    /// A line for each request, and for each change of a worker's health, on stderr.
-    #[arg(long, help_heading = "Output")]
-    log_requests: bool,
+    #[command(flatten)]
+    listen: ListenArgs,
+    #[command(flatten)]
+    told: ToldArgs,
 }
 
 /// Runs it.
@@ -91,24 +80,21 @@ pub fn run(args: &RouterArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         decode_policy: policy(&args.decode_policy),
         stable_indices: args.stable_indices,
     };
-    let incarnation = args.incarnation.unwrap_or_else(incarnation_now);
+    let incarnation = args.listen.incarnation();
     let options = RouterServerOptions {
         retry: args.retries.then_some(RetryRule::SMG),
         seed: args.seed,
         incarnation,
         health_every: Dur::from_millis(args.health_interval_ms),
         health_timeout: Duration::from_millis(args.health_timeout_ms),
-        log: args.log_requests.then(|| {
-            let messages = terminal.messages.clone();
-            RequestLog::new(move |line| messages.note(line))
-        }),
+        log: args.told.log(terminal),
         ..RouterServerOptions::new(Clock::start(1.0), workers, policies)
     };
-    let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
-    let http = bind(&args.host, args.port)?;
-    let at = http.local_addr().map_err(|error| Failure::broke(format!("cannot tell the own address: {error}")))?;
+    let signals = Signals::install()?;
+    let http = args.listen.bind()?;
+    let at = address(&http)?;
     let url = url_at(at);
-    let line = if args.json {
+    let line = if args.told.json {
         let line = json!({
             "worker": "router", "role": "router", "url": url, "port": at.port(), "incarnation": incarnation,
             "pid": std::process::id(),
@@ -118,8 +104,7 @@ pub fn run(args: &RouterArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         format!("router {url}")
     };
     stdout::print(&line)?;
-    run_router(http, options, move || signals.caught().is_some())
-        .map_err(|error| Failure::broke(format!("the server cannot go on: {error}")))?;
+    run_router(http, options, move || signals.caught().is_some()).map_err(stopped)?;
     Ok(Exit::Ok)
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
-use crate::cli::exit::Exit;
+use crate::cli::exit::{Exit, Failure};
 
 /// What ends a run, and the exit code of each.
 const ENDING: [(i32, Exit); 3] = [(SIGINT, Exit::Interrupted), (SIGTERM, Exit::Terminated), (SIGHUP, Exit::HungUp)];
@@ -24,7 +24,11 @@ pub struct Signals {
 
 impl Signals {
     /// Installs the handlers for the rest of the program.
-    pub fn install() -> io::Result<Signals> {
+    pub fn install() -> Result<Signals, Failure> {
+        Signals::watch().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))
+    }
+
+    fn watch() -> io::Result<Signals> {
         let seen = Arc::new(AtomicUsize::new(0));
         let again = Arc::new(AtomicBool::new(false));
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

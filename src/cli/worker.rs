@@ -1,21 +1,20 @@
 //! `worker`: one emulated worker as a process of its own, behind HTTP.
 
-use std::io;
 use std::net::TcpListener;
 use std::ops::RangeInclusive;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use jiff::Timestamp;
 use serde_json::json;
 
 use crate::base::{Dur, Role, WorkerId};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::server::{ListenArgs, SglangArgs, ToldArgs, address, role_name, stopped};
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::clock::Clock;
-use crate::live::server::{ApiKey, RequestLog, SglangVersion, WorkerServerOptions, run_worker};
+use crate::live::server::{ApiKey, WorkerServerOptions, run_worker};
 use crate::live::url_at;
 use crate::node::NodeConfig;
 use crate::scenario::{self, Overlay, Scenario};
@@ -29,9 +28,6 @@ Examples:
        -d '{\"text\": \"fix the bug\", \"sampling_params\": {\"max_new_tokens\": 8}, \"stream\": true}'
 
 Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most 2 s); a second signal ends it at once.";
-
-/// Incarnations of processes count tenths of a second from 2025-01-01 UTC, seconds since 1970.
-const INCARNATIONS_FROM: i64 = 1_735_689_600;
 
 /// Emulation speeds that a scenario may have, too.
 const SPEEDS: RangeInclusive<f64> = 1e-3..=1e4;
@@ -55,33 +51,19 @@ pub struct WorkerArgs {
     /// Any scenario key, such as `engine.kv_pool_tokens=83000`; may be repeated.
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Scenario")]
     set: Vec<String>,
-    /// Tokens a block of the prefix cache; the trace's, if its cached tokens are to be compared.
-    #[arg(long, value_name = "TOKENS", default_value = "64", help_heading = "Scenario", value_parser = clap::value_parser!(u32).range(1..))]
-    block_size: u32,
     /// How many times faster than real time the worker goes. Default: the scenario's `live.emulation_speed`.
     #[arg(long, value_name = "S", allow_hyphen_values = true, help_heading = "Scenario")]
     emulation_speed: Option<f64>,
-    /// Address to listen on.
-    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", help_heading = "Server")]
-    host: String,
-    /// Port; 0: a free one.
-    #[arg(long, value_name = "PORT", default_value = "0", help_heading = "Server")]
-    port: u16,
+    #[command(flatten)]
+    listen: ListenArgs,
     /// Further port, which decode workers pull KV from; 0: a free one. Default: the same as `--port`.
     #[arg(long, value_name = "PORT", help_heading = "Server")]
     bootstrap_port: Option<u16>,
     /// Name of the model in answers.
     #[arg(long, value_name = "NAME", default_value = "emulated", help_heading = "Server")]
     model: String,
-    /// Version of SGLang whose bodies it answers with.
-    #[arg(long, value_name = "VERSION", default_value = SglangVersion::V0_5_23.as_str(), help_heading = "Server", value_parser = PossibleValuesParser::new(SglangVersion::ALL.map(SglangVersion::as_str)))]
-    sglang_version: String,
-    /// Events hold what is new instead of everything so far.
-    #[arg(long, help_heading = "Server")]
-    incremental_streaming_output: bool,
-    /// No admission endpoint, as in stock SGLang.
-    #[arg(long, help_heading = "Server")]
-    no_admission: bool,
+    #[command(flatten)]
+    sglang: SglangArgs,
     /// No streaming sessions, as without SGLang's --enable-streaming-session.
     #[arg(long, help_heading = "Server")]
     no_streaming_session: bool,
@@ -91,15 +73,8 @@ pub struct WorkerArgs {
     /// Environment variable with the key that requests must bring as `Authorization: Bearer …`.
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     api_key_env: Option<String>,
-    /// Process identity in answers; must grow with each restart. Default: from the time of the start.
-    #[arg(long, value_name = "N", help_heading = "Server")]
-    incarnation: Option<u32>,
-    /// Print the endpoint as a line of JSON.
-    #[arg(long, help_heading = "Output")]
-    json: bool,
-    /// A line for each request on stderr.
-    #[arg(long, help_heading = "Output")]
-    log_requests: bool,
+    #[command(flatten)]
+    told: ToldArgs,
 }
 
 /// Runs it.
@@ -107,21 +82,20 @@ pub fn run(args: &WorkerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let scenario = args.scenario()?;
     let id = args.id(&scenario)?;
     let options = args.options(&scenario, terminal)?;
-    let signals = Signals::install().map_err(|error| Failure::broke(format!("cannot watch for signals: {error}")))?;
-    let http = bind(&args.host, args.port)?;
-    let bootstrap = args.bootstrap_port.map(|port| bind(&args.host, port)).transpose()?;
+    let signals = Signals::install()?;
+    let http = args.listen.bind()?;
+    let bootstrap = args.bootstrap_port.map(|port| args.listen.bind_at(port)).transpose()?;
     let config = NodeConfig {
         id,
         incarnation: 0,
         engine: scenario.engine,
         cluster: scenario.cluster,
-        block_size: args.block_size,
+        block_size: args.sglang.block_size,
         faults: scenario.fault,
         strikes: None,
     };
     tell(args, &config, (options.identity, &http, bootstrap.as_ref()))?;
-    run_worker(http, bootstrap, config, options, move || signals.caught().is_some())
-        .map_err(|error| Failure::broke(format!("the server cannot go on: {error}")))?;
+    run_worker(http, bootstrap, config, options, move || signals.caught().is_some()).map_err(stopped)?;
     Ok(Exit::Ok)
 }
 
@@ -131,13 +105,10 @@ fn tell(
     config: &NodeConfig,
     (identity, http, bootstrap): (Option<u32>, &TcpListener, Option<&TcpListener>),
 ) -> Result<(), Failure> {
-    let address = |listener: &TcpListener| {
-        listener.local_addr().map_err(|error| Failure::broke(format!("cannot tell the own address: {error}")))
-    };
     let at = address(http)?;
     let bootstrap_port = address(bootstrap.unwrap_or(http))?.port();
     let (url, is_prefill) = (url_at(at), config.id.role == Role::Prefill);
-    if args.json {
+    if args.told.json {
         let line = json!({
             "worker": config.id.to_string(), "role": role_name(config.id.role), "url": url, "port": at.port(),
             "bootstrap_port": is_prefill.then_some(bootstrap_port), "incarnation": identity,
@@ -147,34 +118,6 @@ fn tell(
     }
     let bootstrap = if is_prefill { format!(" bootstrap {bootstrap_port}") } else { String::new() };
     stdout::print(&format!("{} {url}{bootstrap}", config.id))
-}
-
-/// A role as it is written.
-pub fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Prefill => "prefill",
-        Role::Decode => "decode",
-        Role::Colocated => "colocated",
-    }
-}
-
-/// Process identity of a process that is not told one: it grows with the time of the start.
-pub fn incarnation_now() -> u32 {
-    let tenths = Timestamp::now().as_millisecond() / 100 - INCARNATIONS_FROM * 10;
-    // Beyond 2038 and before 2025 all processes look alike.
-    u32::try_from(tenths).unwrap_or(0)
-}
-
-/// Listens, or says why not.
-pub fn bind(host: &str, port: u16) -> Result<TcpListener, Failure> {
-    TcpListener::bind((host.trim_matches(['[', ']']), port)).map_err(|error| {
-        let failure = Failure::broke(format!("cannot listen on {host}:{port}: {error}"));
-        match error.kind() {
-            io::ErrorKind::AddrInUse => failure.hint("stop what listens there, or give `--port 0` for a free port"),
-            io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges; give a higher one"),
-            _ => failure.hint("give an address of this machine, such as `--host 127.0.0.1`"),
-        }
-    })
 }
 
 impl WorkerArgs {
@@ -213,21 +156,14 @@ impl WorkerArgs {
         let loading = Dur::from_secs_f64(self.loading_s).ok_or_else(|| {
             Failure::input(format!("--loading-s is {}", self.loading_s)).hint("give 0 or a number of seconds")
         })?;
-        let version = SglangVersion::ALL.into_iter().find(|version| version.as_str() == self.sglang_version);
         Ok(WorkerServerOptions {
-            identity: Some(self.incarnation.unwrap_or_else(incarnation_now)),
+            identity: Some(self.listen.incarnation()),
             model: self.model.clone(),
-            version: version.unwrap_or_default(),
-            incremental_output: self.incremental_streaming_output,
             streaming_sessions: !self.no_streaming_session,
-            admission: !self.no_admission,
             loading,
             api_key: self.api_key_env.as_deref().map(api_key).transpose()?,
-            log: self.log_requests.then(|| {
-                let messages = terminal.messages.clone();
-                RequestLog::new(move |line| messages.note(line))
-            }),
-            ..WorkerServerOptions::new(Clock::start(speed))
+            log: self.told.log(terminal),
+            ..self.sglang.apply(WorkerServerOptions::new(Clock::start(speed)))
         })
     }
 }

@@ -141,6 +141,41 @@ pub enum FaultKind {
     RouterRestart,
 }
 
+/// What a fault does to a whole process, beyond what the processes do themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outage {
+    /// The worker dies; it is there again when the fault ends.
+    Kill,
+    /// The worker dies for good.
+    Leave,
+    /// The worker dies if it lives, and a new process is there at once.
+    Restart,
+    /// A new process is there.
+    Join,
+    /// A new router is there.
+    Router,
+}
+
+impl FaultKind {
+    /// `None`: it concerns what a worker does, not whether it is there.
+    pub fn outage(self) -> Option<Outage> {
+        match self {
+            FaultKind::Kill => Some(Outage::Kill),
+            FaultKind::Leave => Some(Outage::Leave),
+            FaultKind::Restart => Some(Outage::Restart),
+            FaultKind::Join => Some(Outage::Join),
+            FaultKind::RouterRestart => Some(Outage::Router),
+            FaultKind::SlowWorker
+            | FaultKind::SlowLink
+            | FaultKind::TransferFailure
+            | FaultKind::Hang
+            | FaultKind::AdmissionTimeout
+            | FaultKind::ErrorResponse
+            | FaultKind::OpenFailure => None,
+        }
+    }
+}
+
 impl RouterPolicy {
     /// Every policy a running router can have.
     pub const CHOICES: [RouterPolicy; 4] =

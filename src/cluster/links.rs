@@ -4,6 +4,7 @@
 //! Invariant: the next end is always known while a transfer moves.
 
 use crate::base::{RequestIx, Role, Time, WorkerId};
+use crate::cluster::{FaultKind, Faults};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -64,8 +65,19 @@ impl Links {
         }
     }
 
+    /// Takes over how slow `faults` make the links of `worker`, or those to `to` alone.
+    pub fn slow(&mut self, now: Time, faults: &Faults, worker: WorkerId, to: Option<WorkerId>) {
+        match to {
+            None => self.set_worker_factor(now, worker, faults.slowdown(FaultKind::SlowLink, worker)),
+            Some(to) => {
+                let pair = (worker.index.into(), to.index.into());
+                self.set_pair_factor(now, pair, faults.pair_factor(worker, to));
+            }
+        }
+    }
+
     /// Slows all links of a worker down (1 is normal). A colocated worker has none.
-    pub fn set_worker_factor(&mut self, now: Time, worker: WorkerId, factor: f64) {
+    fn set_worker_factor(&mut self, now: Time, worker: WorkerId, factor: f64) {
         self.advance(now);
         match worker.role {
             Role::Prefill => self.egress[usize::from(worker.index)].factor = factor,
@@ -76,7 +88,7 @@ impl Links {
     }
 
     /// Slows the transfers that move between two workers down.
-    pub fn set_pair_factor(&mut self, now: Time, (from, to): (usize, usize), factor: f64) {
+    fn set_pair_factor(&mut self, now: Time, (from, to): (usize, usize), factor: f64) {
         self.advance(now);
         for flow in self.flows.iter_mut().filter(|flow| (flow.from, flow.to) == (from, to)) {
             flow.factor = factor;

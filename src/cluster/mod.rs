@@ -20,7 +20,7 @@ mod tests;
 mod transfer;
 
 pub use agenda::Agenda;
-pub use config::{ClusterConfig, FaultConfig, FaultKind, LinkConfig, RouterConfig, RouterPolicy};
+pub use config::{ClusterConfig, FaultConfig, FaultKind, LinkConfig, Outage, RouterConfig, RouterPolicy};
 pub use faults::{Fault, Faults, Strikes};
 pub use links::Links;
 pub use machine::{Cluster, Notice};

@@ -1,10 +1,10 @@
 //! What faults do to workers, links and the router, and how discovery tells.
 
-use crate::base::{Dur, WorkerId};
-use crate::cluster::FaultKind;
+use crate::base::Dur;
 use crate::cluster::machine::{Cluster, Message, Notice};
 use crate::cluster::report::Process;
 use crate::cluster::router::PdRouter;
+use crate::cluster::{Fault, FaultKind, Outage};
 use crate::engine::{Cx, Worker};
 use crate::protocol::{Event, WorkerState};
 
@@ -17,35 +17,19 @@ impl Cluster {
             self.schedule(cx.now + duration, Message::FaultEnds(number));
         }
         let site = fault.worker.map(|worker| self.site(worker));
-        match (fault.kind, site) {
-            (FaultKind::Kill, Some(site)) => self.kill(cx, site, WorkerState::Down),
-            (FaultKind::Leave, Some(site)) => self.kill(cx, site, WorkerState::Gone),
-            (FaultKind::Restart, Some(site)) => self.restart(cx, site),
-            (FaultKind::Join, Some(site)) => {
+        match (fault.kind.outage(), site) {
+            (Some(Outage::Kill), Some(site)) => self.kill(cx, site, WorkerState::Down),
+            (Some(Outage::Leave), Some(site)) => self.kill(cx, site, WorkerState::Gone),
+            (Some(Outage::Restart), Some(site)) => self.restart(cx, site),
+            (Some(Outage::Join), Some(site)) => {
                 self.faults.lift(self.sites[site].id);
                 self.bring_up(cx, site);
             }
-            (FaultKind::SlowWorker, Some(site)) => self.set_speed(cx, site),
-            (FaultKind::SlowLink, Some(site)) => self.set_link_speed(cx, self.sites[site].id, fault.to),
-            (FaultKind::RouterRestart, _) => self.router = PdRouter::new(&self.config.router),
-            // Looked up when a message or transfer comes along.
-            (
-                FaultKind::TransferFailure
-                | FaultKind::Hang
-                | FaultKind::AdmissionTimeout
-                | FaultKind::ErrorResponse
-                | FaultKind::OpenFailure,
-                _,
-            ) => {}
-            (
-                FaultKind::Kill
-                | FaultKind::Leave
-                | FaultKind::Restart
-                | FaultKind::Join
-                | FaultKind::SlowWorker
-                | FaultKind::SlowLink,
-                None,
-            ) => panic!("the scenario was checked: {:?} names its worker", fault.kind),
+            (Some(Outage::Router), _) => self.router = PdRouter::new(&self.config.router),
+            (None, _) => self.set_speeds(cx, &fault),
+            (Some(Outage::Kill | Outage::Leave | Outage::Restart | Outage::Join), None) => {
+                panic!("the scenario was checked: {:?} names its worker", fault.kind)
+            }
         }
     }
 
@@ -53,25 +37,10 @@ impl Cluster {
         self.faults.end(number);
         let fault = self.faults.get(number).clone();
         let site = fault.worker.map(|worker| self.site(worker));
-        match (fault.kind, site) {
-            (FaultKind::Kill, Some(site)) if !self.faults.keeps_down(self.sites[site].id) => self.bring_up(cx, site),
-            (FaultKind::SlowWorker, Some(site)) => self.set_speed(cx, site),
-            (FaultKind::SlowLink, Some(site)) => self.set_link_speed(cx, self.sites[site].id, fault.to),
-            (
-                FaultKind::Kill
-                | FaultKind::Restart
-                | FaultKind::Leave
-                | FaultKind::Join
-                | FaultKind::SlowWorker
-                | FaultKind::SlowLink
-                | FaultKind::TransferFailure
-                | FaultKind::Hang
-                | FaultKind::AdmissionTimeout
-                | FaultKind::ErrorResponse
-                | FaultKind::OpenFailure
-                | FaultKind::RouterRestart,
-                _,
-            ) => {}
+        match (fault.kind.outage(), site) {
+            (Some(Outage::Kill), Some(site)) if !self.faults.keeps_down(self.sites[site].id) => self.bring_up(cx, site),
+            (None, _) => self.set_speeds(cx, &fault),
+            (Some(Outage::Kill | Outage::Leave | Outage::Restart | Outage::Join | Outage::Router), _) => {}
         }
     }
 
@@ -127,6 +96,18 @@ impl Cluster {
         self.schedule(cx.now + delay, Message::Discovered { site, state });
     }
 
+    /// The other kinds are looked up when a message or transfer comes along.
+    fn set_speeds(&mut self, cx: Cx<'_>, fault: &Fault) {
+        let Some(worker) = fault.worker else { return };
+        if fault.kind == FaultKind::SlowWorker {
+            self.set_speed(cx, self.site(worker));
+        }
+        if fault.kind == FaultKind::SlowLink {
+            self.links.slow(cx.now, &self.faults, worker, fault.to);
+            self.replan_links();
+        }
+    }
+
     /// Slow-downs of one worker multiply, so that the end of one leaves the others.
     fn set_speed(&mut self, cx: Cx<'_>, site: usize) {
         let factor = self.faults.slowdown(FaultKind::SlowWorker, self.sites[site].id);
@@ -134,19 +115,5 @@ impl Cluster {
             worker.set_slow_factor(cx.now, factor);
             self.drain(cx, site);
         }
-    }
-
-    fn set_link_speed(&mut self, cx: Cx<'_>, worker: WorkerId, to: Option<WorkerId>) {
-        match to {
-            None => {
-                let factor = self.faults.slowdown(FaultKind::SlowLink, worker);
-                self.links.set_worker_factor(cx.now, worker, factor);
-            }
-            Some(to) => {
-                let factor = self.faults.pair_factor(worker, to);
-                self.links.set_pair_factor(cx.now, (worker.index.into(), to.index.into()), factor);
-            }
-        }
-        self.replan_links();
     }
 }

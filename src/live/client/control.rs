@@ -11,8 +11,8 @@ use crate::live::Dialect;
 use crate::live::api::{
     ADMIT_PATH, AdmitBody, AdmitReply, CloseBody, INCARNATION_HEADER, LoadEntry, LoadsReply, OpenBody,
 };
-use crate::live::client::http::Reply;
 use crate::live::client::line::Line;
+use crate::live::client::reply::Reply;
 use crate::live::client::words::{self, Words};
 use crate::protocol::{AdmitAnswer, AdmitAsk, AdmitKind, AdmitReason, CallError, LoadReport, WorkerState};
 

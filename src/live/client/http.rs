@@ -18,9 +18,13 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Body, Certificate, Client, NoProxy, Proxy, RequestBuilder, Response, Url, redirect};
 use tokio::time::timeout;
 
+use crate::base::Time;
 use crate::live::Target;
 use crate::live::client::broken::{io_kind, is_loopback, root_cause, silence_hint, tls_words};
 use crate::live::client::mask::Mask;
+use crate::live::client::reply::Reply;
+use crate::live::client::retry::calendar;
+use crate::live::clock::Clock;
 use crate::protocol::{CallError, ErrorClass};
 
 /// Hosts that never go through a proxy.
@@ -99,34 +103,6 @@ impl Counts {
     }
 }
 
-/// An answer that is no stream.
-#[derive(Debug, Clone)]
-pub struct Reply {
-    /// Status.
-    pub status: u16,
-    /// Headers, names in lower case.
-    headers: HeaderMap,
-    /// Body, up to 8 MiB.
-    pub body: Bytes,
-}
-
-impl Reply {
-    /// A header that is text.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
-    }
-
-    /// Every header that is text, names in lower case.
-    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
-    }
-
-    /// Status 200 to 299.
-    pub fn is_ok(&self) -> bool {
-        (200..300).contains(&self.status)
-    }
-}
-
 /// See the module. Cheap to clone; clones share connections and counters.
 #[derive(Debug, Clone)]
 pub struct Http {
@@ -192,12 +168,14 @@ impl Http {
     }
 
     async fn call(&self, url: &str, request: RequestBuilder, size: usize) -> Result<Reply, CallError> {
+        let clock = Clock::start(1.0);
         let exchange = async {
             let mut response =
                 self.send(request, size).await.0.map_err(|error| self.broken(&error, Stage::Sending).1)?;
             let (status, headers) = (response.status().as_u16(), self.head_of(&mut response));
             let body = self.body_of(response).await.map_err(|error| self.broken(&error, Stage::Reading).1)?;
-            Ok(Reply { status, headers, body })
+            let took = Duration::from_nanos(clock.now().since(Time::ZERO).ns());
+            Ok(Reply { status, headers, body, took, came: calendar() })
         };
         match timeout(self.control, exchange).await {
             Ok(Ok(reply)) => Ok(reply),

@@ -16,6 +16,7 @@ mod line;
 mod mask;
 mod observed;
 mod outbox;
+mod reply;
 mod retry;
 mod routes;
 mod sse;
@@ -50,9 +51,9 @@ use outbox::Outbox;
 pub use control::Looker;
 pub(in crate::live) use http::{REFUSED, loopbacks};
 pub use observed::Seen;
-pub(in crate::live) use retry::http_date;
 
-pub use http::{ClientCounters, ClientError, Http, Reply};
+pub use http::{ClientCounters, ClientError, Http};
+pub use reply::{Reply, shortened};
 pub use routes::{Prober, Probing};
 pub use sse::{SseParser, TooLong};
 pub use words::error_message;
@@ -110,6 +111,7 @@ impl Client {
     }
 
     /// Generate requests that have not ended.
+    #[cfg(test)]
     pub fn in_flight(&self) -> usize {
         locked(&self.flights).len()
     }

@@ -1,11 +1,16 @@
-//! `Retry-After`: seconds, or an HTTP date against this machine's clock.
+//! `Retry-After`: seconds, or an HTTP date against this machine's calendar; such dates and that calendar.
 
 use std::time::{Duration, SystemTime};
 
 /// The wait a server asks for; `None` where it names none that can be read.
-#[expect(clippy::disallowed_methods, reason = "an HTTP date is a point of the calendar, which the run's clock is not")]
 pub(super) fn retry_after(text: &str) -> Option<Duration> {
-    wait(text, SystemTime::now())
+    wait(text, calendar())
+}
+
+/// This machine's calendar now.
+#[expect(clippy::disallowed_methods, reason = "an HTTP date is a point of the calendar, which the run's clock is not")]
+pub(super) fn calendar() -> SystemTime {
+    SystemTime::now()
 }
 
 fn wait(text: &str, now: SystemTime) -> Option<Duration> {
@@ -20,7 +25,7 @@ fn wait(text: &str, now: SystemTime) -> Option<Duration> {
 }
 
 /// Seconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, the one form that is not obsolete).
-pub(in crate::live) fn http_date(text: &str) -> Option<u64> {
+pub(super) fn http_date(text: &str) -> Option<u64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (_, date) = text.split_once(", ")?;
     let parts: Vec<&str> = date.split(' ').collect();

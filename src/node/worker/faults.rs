@@ -20,6 +20,13 @@ pub(super) struct NodeFaults {
     turns: Vec<(String, u32)>,
 }
 
+/// What a request calls itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named<'a> {
+    pub rid: Option<&'a str>,
+    pub session: Option<&'a str>,
+}
+
 impl NodeFaults {
     /// Panics for a bad worker name: the scenario was checked.
     pub fn new(config: &NodeConfig) -> NodeFaults {
@@ -38,31 +45,19 @@ impl NodeFaults {
     }
 
     /// A fault of `kind` that strikes a request at `worker`, by its id `<session>/<turn>` or its session.
-    pub fn strike_request(
-        &mut self,
-        kind: FaultKind,
-        worker: WorkerId,
-        rid: Option<&str>,
-        session: Option<&str>,
-    ) -> Option<Fault> {
-        let (session, request) = self.concerned(rid, session);
+    pub fn strike_request(&mut self, kind: FaultKind, worker: WorkerId, request: Named<'_>) -> Option<Fault> {
+        let (session, request) = self.concerned(request);
         Some(self.faults.strike_request(kind, &[worker], session, request)?.0)
     }
 
     /// The same, by faults that name `worker` only.
-    pub fn strike_named(
-        &mut self,
-        kind: FaultKind,
-        worker: WorkerId,
-        rid: Option<&str>,
-        session: Option<&str>,
-    ) -> Option<Fault> {
-        let (session, request) = self.concerned(rid, session);
+    pub fn strike_named(&mut self, kind: FaultKind, worker: WorkerId, request: Named<'_>) -> Option<Fault> {
+        let (session, request) = self.concerned(request);
         self.faults.strike_named(kind, worker, session, request)
     }
 
     /// Session and turn as faults know them.
-    fn concerned(&self, rid: Option<&str>, session: Option<&str>) -> (SessionIx, RequestIx) {
+    fn concerned(&self, Named { rid, session }: Named<'_>) -> (SessionIx, RequestIx) {
         let named = rid.and_then(|rid| rid.rsplit_once('/')).and_then(|(id, turn)| Some((id, turn.parse().ok()?)));
         let (session, turn) = named.map_or((session, None), |(id, turn): (&str, u32)| (Some(id), Some(turn)));
         let at = |found: Option<usize>| found.map_or(NOBODY, |at| at as u32);
@@ -76,7 +71,7 @@ impl WorkerNode {
     /// Schedules the faults that come at a time.
     pub(super) fn plan_faults(&mut self) {
         for (fault, at) in self.faults.faults.timed() {
-            if concerns_a_node(self.faults.faults.get(fault).kind) {
+            if self.faults.faults.get(fault).kind.outage().is_none() {
                 self.agenda.schedule(at, Due::FaultBegins(fault, at));
             }
         }
@@ -85,7 +80,7 @@ impl WorkerNode {
     /// A node that starts late takes up what began before it.
     pub(super) fn begin_fault(&mut self, number: usize, began: Time) {
         let fault = self.faults.faults.get(number).clone();
-        if !concerns_a_node(fault.kind) {
+        if fault.kind.outage().is_some() {
             return;
         }
         self.faults.faults.begin(number);
@@ -113,30 +108,8 @@ impl WorkerNode {
         // P moves the KV, so P slows it down, also for the D at the other end.
         let moves = self.config.id.role == Role::Prefill && (own || worker.role == Role::Decode);
         if fault.kind == FaultKind::SlowLink && moves {
-            match fault.to {
-                None => {
-                    let factor = self.faults.faults.slowdown(fault.kind, worker);
-                    self.links.set_worker_factor(self.now, worker, factor);
-                }
-                Some(to) => {
-                    let factor = self.faults.faults.pair_factor(worker, to);
-                    self.links.set_pair_factor(self.now, (worker.index.into(), to.index.into()), factor);
-                }
-            }
+            self.links.slow(self.now, &self.faults.faults, worker, fault.to);
         }
-    }
-}
-
-fn concerns_a_node(kind: FaultKind) -> bool {
-    match kind {
-        FaultKind::SlowWorker
-        | FaultKind::SlowLink
-        | FaultKind::TransferFailure
-        | FaultKind::Hang
-        | FaultKind::AdmissionTimeout
-        | FaultKind::ErrorResponse
-        | FaultKind::OpenFailure => true,
-        FaultKind::Kill | FaultKind::Restart | FaultKind::Leave | FaultKind::Join | FaultKind::RouterRestart => false,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::cluster::FaultKind;
 use crate::engine::{Input, Job};
 use crate::kv::BlockPath;
 use crate::node::worker::decode::Pulling;
+use crate::node::worker::faults::Named;
 use crate::node::worker::tokens::{AnswerIds, BlockIds};
 use crate::node::worker::{Due, Work, WorkerNode};
 use crate::node::{Exchange, GenerateAsk, NodeOutput, Refusal};
@@ -22,16 +23,16 @@ impl WorkerNode {
             return;
         }
         let worker = self.config.id;
-        let (rid, session) = (ask.rid.as_deref(), ask.session.as_deref());
+        let named = Named { rid: ask.rid.as_deref(), session: ask.session.as_deref() };
         let refused = if worker.role == Role::Decode && ask.bootstrap.is_some() {
             // Of two legs it is P's that a fault strikes which names neither.
-            self.faults.strike_named(FaultKind::ErrorResponse, worker, rid, session)
+            self.faults.strike_named(FaultKind::ErrorResponse, worker, named)
         } else {
-            self.faults.strike_request(FaultKind::ErrorResponse, worker, rid, session)
+            self.faults.strike_request(FaultKind::ErrorResponse, worker, named)
         };
         let hang = match worker.role {
             Role::Decode | Role::Colocated if refused.is_none() => {
-                self.faults.strike_request(FaultKind::Hang, worker, rid, session)
+                self.faults.strike_request(FaultKind::Hang, worker, named)
             }
             Role::Decode | Role::Colocated | Role::Prefill => None,
         };

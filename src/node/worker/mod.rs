@@ -187,11 +187,6 @@ impl WorkerNode {
         self.outputs.pop_front()
     }
 
-    /// What it was built from.
-    pub fn config(&self) -> &NodeConfig {
-        &self.config
-    }
-
     /// Everything due by `now`, each at its time.
     fn advance(&mut self, now: Time) {
         while let Some(at) = self.poll_timeout().filter(|at| *at <= now) {

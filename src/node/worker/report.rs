@@ -79,12 +79,8 @@ impl WorkerNode {
     }
 
     /// Generate requests that have neither ended nor been given up, those included that hang.
+    #[cfg(test)]
     pub fn in_flight(&self) -> usize {
         self.works.len()
-    }
-
-    /// Sessions open now.
-    pub fn sessions_open(&self) -> usize {
-        self.worker.sessions_open()
     }
 }

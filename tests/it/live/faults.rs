@@ -10,7 +10,7 @@ use std::net::TcpStream;
 
 use serde_json::Value;
 
-use super::support::process::{Server, get, wait_for};
+use super::support::process::{Server, load, made, wait_for};
 use super::support::proxy::{Net, Proxy};
 use super::support::run::{Api, LiveRun, Played, Playing, row};
 
@@ -109,36 +109,10 @@ impl Cluster {
             let is_there = match phase {
                 Phase::Prefill => prefill["num_running_reqs"].as_u64()? > 0,
                 Phase::Transfer => transfers > 0,
-                Phase::Decode => decode["num_running_reqs"].as_u64()? > 0 && generated(&self.decode)? > 2.0,
+                Phase::Decode => decode["num_running_reqs"].as_u64()? > 0 && made(&self.decode)? > 2.0,
             };
             is_there.then_some(())
         });
-    }
-}
-
-/// Answer tokens a worker has made.
-fn generated(server: &Server) -> Option<f64> {
-    let page = get(&server.url, "/metrics")?;
-    let line = page.lines().find(|line| line.starts_with("sglang:generation_tokens_total"))?;
-    line.rsplit(' ').next()?.parse().ok()
-}
-
-/// First entry of a worker's `/v1/loads`.
-fn load(server: &Server) -> Option<Value> {
-    let reply = get(&server.url, "/v1/loads")?;
-    let body: Value = serde_json::from_str(reply.split_once("\r\n\r\n")?.1).ok()?;
-    Some(body["loads"][0].clone())
-}
-
-/// Outcomes add up, and what is not whole is not ok.
-#[track_caller]
-fn sound(played: &Played) {
-    let records = played.records();
-    assert_eq!(played.summary()["integrity"]["planned"].as_u64(), Some(records.len() as u64));
-    for record in &records {
-        let is_whole = record["output_tokens"] == record["expected_output_tokens"];
-        assert!(record["outcome"] != "ok" || is_whole, "counted ok: {record:#}");
-        assert!(record["outcome"] == "ok" || record["error_class"].is_string(), "no cause: {record:#}");
     }
 }
 
@@ -150,7 +124,7 @@ fn kill_and_restart(victim: Victim, phase: Phase) -> Played {
     cluster.victim(victim).kill();
     cluster.victim(victim).restart();
     let played = playing.wait();
-    sound(&played);
+    played.sound();
     let records = played.records();
     assert_eq!(records[1]["outcome"], "ok", "after the restart of {victim:?} in {phase:?}: {records:#?}");
     played
@@ -216,7 +190,7 @@ fn workers_that_are_down_from_the_start_are_errors_at_once() {
             assert!(played.ran.stderr.contains("error: "), "{:#?}", played.ran);
             continue;
         }
-        sound(&played.code(1));
+        played.code(1).sound();
     }
 }
 
@@ -235,7 +209,7 @@ fn a_worker_that_stands_still_is_waited_for_and_then_given_up() {
     // Stalled for longer than the limit: the run must end while it still stands.
     let played = playing.wait();
     cluster.decode.signal("CONT");
-    sound(&played);
+    played.sound();
     let record = first(&played, "timeout", &["stalled"]);
     assert!(record["output_tokens"].as_u64().unwrap() > 0, "{record:#}");
     assert_eq!(played.records()[1]["outcome"], "timeout", "{:#?}", played.records());
@@ -251,7 +225,7 @@ fn a_short_standstill_costs_time_and_nothing_else() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     cluster.decode.signal("CONT");
     let played = playing.wait();
-    sound(&played);
+    played.sound();
     assert_eq!(played.count("ok"), 2, "{:#?}", played.records());
 }
 
@@ -264,7 +238,7 @@ fn over_a_network(second_at_s: f64, spoil: impl Fn(&Proxy), patience: impl Fn(Li
     cluster.wait_for(Phase::Decode);
     spoil(&proxy);
     let played = playing.wait();
-    sound(&played);
+    played.sound();
     played
 }
 
@@ -303,7 +277,7 @@ fn clients_that_leave_cost_the_servers_no_descriptor() {
     let before = servers.map(Server::descriptors);
     let run = cluster.run_over(&cluster.router.url, &all_at_once(20, (64, LONG.1)));
     let played = run.set("replay.request_timeout_s", "0.75").play();
-    sound(&played);
+    played.sound();
     assert_eq!(played.count("timeout"), 20, "{:#?}", played.records());
     wait_for("connections are closed", || {
         let now = servers.map(Server::descriptors);
@@ -330,7 +304,7 @@ fn a_reader_that_does_not_read_delays_only_itself() {
     wait_for("they are served", || (load(&worker)?["num_running_reqs"].as_u64()? == 4).then_some(()));
     let trace: String = (0..10).map(|nth| request(&format!("s{nth}"), 0.0, SHORT)).collect();
     let played = LiveRun::of(&trace).on(&worker.url, Api::Generate).set("live.emulation_speed", "10").play();
-    sound(&played);
+    played.sound();
     assert_eq!(played.count("ok"), 10, "{:#?}", played.records());
     let before = worker.descriptors();
     drop(slow);

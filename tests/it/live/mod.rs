@@ -3,12 +3,14 @@
 pub mod support;
 
 mod again;
+mod cases;
 mod doctor;
 mod driver;
 mod faults;
 mod network;
 mod parity;
 mod refusals;
+mod sessions;
 mod smg;
 mod soak;
 mod wire;

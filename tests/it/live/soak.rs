@@ -92,9 +92,10 @@ fn many_sessions_and_random_faults_leave_nothing_uncounted_and_no_memory_behind(
     assert_eq!(played.summary()["integrity"]["planned"].as_u64(), Some(planned as u64));
     assert!(counted[0] * 10 >= planned * 7, "{outcomes:?} {counted:?}");
     assert!(counted[0] < planned, "no fault struck");
-    // The first sixth is the start: caches fill, connections open.
     let third = memory.len() / 3;
+    let thirds = [0, third, 2 * third].map(|from| mean(&memory[from..from + third]));
+    println!("{planned} requests: {outcomes:?} {counted:?}; memory by thirds of the time {thirds:?} KiB");
+    // The first sixth is the start: caches fill, connections open.
     let (early, late) = (mean(&memory[third / 2..third + third / 2]), mean(&memory[memory.len() - third..]));
-    println!("{planned} requests: {outcomes:?} {counted:?}; memory {early} KiB early, {late} KiB late");
     assert!(late < early + early / 4 + 8192, "memory grew from {early} to {late} KiB");
 }

@@ -1,9 +1,11 @@
 //! The client against scripted servers: streams, broken HTTP, both legs, control calls.
 
+mod control;
 mod embedded;
 pub mod fake;
 mod http;
 mod legs;
+mod served;
 mod stream;
 pub mod support;
 mod tls;

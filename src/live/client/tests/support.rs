@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::fake::{Fake, Script};
-use crate::base::RequestIx;
+use crate::base::{RequestIx, WorkerId};
 use crate::cluster::{RouterConfig, RouterPolicy};
 use crate::live::client::Client;
 use crate::live::clock::Clock;
 use crate::live::{Accounts, Addresses, Dialect, Endpoint, Heard, Limits, Retries, Secrets, Target};
-use crate::protocol::{Action, Answer, ErrorClass, Event, Finish, Generate, Route};
+use crate::protocol::{Action, Answer, ErrorClass, Event, Finish, Generate, Route, RoutingHeader};
 use crate::scenario::{HeaderConfig, Legs, RouterKind, ServedByConfig};
 use crate::trace::{ReadOptions, Trace, read_bytes};
 
@@ -152,4 +152,29 @@ pub fn failure(answer: &Answer) -> (ErrorClass, &str) {
         Finish::Error { class, message } | Finish::Abort { class, message } => (*class, message),
         Finish::Length | Finish::Stop => panic!("not a failure: {answer:?}"),
     }
+}
+
+/// By name.
+pub fn worker(name: &str) -> WorkerId {
+    name.parse().unwrap()
+}
+
+/// A router, P and D, or without the router legs that the client joins.
+pub fn cluster(router: Option<&Fake>, prefill: &[&Fake], decode: &[&Fake]) -> Target {
+    let endpoints = |fakes: &[&Fake]| -> Vec<Endpoint> {
+        fakes.iter().map(|fake| Endpoint { url: fake.url.clone(), bootstrap_port: Some(8998) }).collect()
+    };
+    let addresses = Addresses {
+        router: router.map(|fake| fake.url.clone()),
+        prefill: endpoints(prefill),
+        decode: endpoints(decode),
+        ..Addresses::default()
+    };
+    let legs = if router.is_some() { Legs::Router } else { Legs::Direct };
+    Target { addresses, legs, ..target(&[]) }
+}
+
+/// A request over the router.
+pub fn routed(trace: &Trace, request: u32, header: RoutingHeader) -> Generate {
+    Generate { route: Route::Router(header), ..generate_of(trace, request) }
 }

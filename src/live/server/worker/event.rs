@@ -5,11 +5,12 @@
 
 use axum::body::Bytes;
 
+use super::frames::{self, Form};
 use super::front::Front;
 use super::options::SglangVersion;
 use super::words;
 use crate::base::{Dur, Time};
-use crate::live::api::{DONE, Emulated, FinishReason, GenerateEvent, InBandError, MetaInfo};
+use crate::live::api::{Emulated, FinishReason, GenerateEvent, MetaInfo};
 use crate::node::{NodeOutput, Progress};
 use crate::protocol::{ErrorClass, Finish};
 
@@ -55,17 +56,19 @@ impl Writer {
         let mut event = Vec::new();
         match output {
             NodeOutput::Finished { finish: Finish::Error { class, message }, .. } => {
-                write_error(&mut event, status(*class).unwrap_or(500), message);
+                frames::write_error(&mut event, Form::Sglang, status(*class).unwrap_or(500), message);
             }
             NodeOutput::Finished { finish, last, .. } => {
                 self.take(last);
                 self.conclude(now, output, finish);
                 self.write(&mut event);
             }
-            NodeOutput::Refused { refusal, .. } => write_error(&mut event, refusal.status, &refusal.message),
+            NodeOutput::Refused { refusal, .. } => {
+                frames::write_error(&mut event, Form::Sglang, refusal.status, &refusal.message)
+            }
             other => unreachable!("not the end of a generate request: {other:?}"),
         }
-        end(event)
+        frames::end(event)
     }
 
     /// The only event of a request that never reached the node, and the end mark.
@@ -74,7 +77,7 @@ impl Writer {
         self.meta.e2e_latency = Some(now.since(self.began).as_secs_f64());
         let mut event = Vec::new();
         self.write(&mut event);
-        end(event)
+        frames::end(event)
     }
 
     /// The whole answer at once.
@@ -128,26 +131,6 @@ impl Writer {
         serde_json::to_writer(&mut *event, &self.meta).expect("a Vec takes all, and keys are text");
         event.extend_from_slice(b"}\n\n");
     }
-}
-
-fn end(mut events: Vec<u8>) -> Bytes {
-    events.extend_from_slice(format!("data: {DONE}\n\n").as_bytes());
-    events.into()
-}
-
-fn write_error(event: &mut Vec<u8>, status: u16, message: &str) {
-    let kind = if status < 500 { "invalid_request_error" } else { "internal_error" };
-    let error = InBandError {
-        message: message.to_owned(),
-        kind: Some(kind.into()),
-        code: Some(status.into()),
-        status: None,
-        retryable: Some(false),
-    };
-    event.extend_from_slice(b"data: ");
-    let body = serde_json::json!({ "error": error });
-    serde_json::to_writer(&mut *event, &body).expect("a Vec takes all, and keys are text");
-    event.extend_from_slice(b"\n\n");
 }
 
 /// The verdict in SGLang's form.

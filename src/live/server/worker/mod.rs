@@ -1,7 +1,7 @@
 //! The server of one emulated worker: HTTP of SGLang around a [`WorkerNode`].
 //!
 //! One task owns the node (`owner`); handlers send it messages and read their exchange's sheet (`exchange`). Reading order:
-//! `options`, `inbox`, `exchange`, `owner`, `front`, then the handlers (`generate` with `event`, `openai`, `control`, `info`
+//! `options`, `inbox`, `exchange`, `owner`, `front`, then the handlers (`generate` with `event`, `openai`, both with `frames`, `control`, `info`
 //! with `metrics`), and `peer`, the calls a decode worker makes itself. Decides nothing about requests: the node does.
 //! Invariants: a slow reader delays only itself; an exchange whose client leaves is told to the node at once; nothing a
 //! client sends ends the server.
@@ -9,6 +9,7 @@
 mod control;
 mod event;
 mod exchange;
+mod frames;
 mod front;
 mod generate;
 mod inbox;

@@ -8,15 +8,15 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::event;
 use super::exchange::{Open, Step};
+use super::frames::{self, write, write_error};
 use super::front::Front;
 use super::generate::{Chunk, bootstrap, event_stream, refusal};
 use super::words;
-use crate::live::api::{ChunkChoice, ChunkDelta, DONE, InBandError, OpenAiBody, OpenAiChunk, Prompt, Usage};
+use crate::live::api::{ChunkChoice, ChunkDelta, OpenAiBody, OpenAiChunk, Prompt, Usage};
 use crate::live::server::http::{self, Refused};
 use crate::node::{GenerateAsk, NodeInput, NodeOutput, Progress};
 use crate::protocol::Finish;
@@ -204,35 +204,18 @@ impl Form {
             NodeOutput::Finished {
                 finish: Finish::Error { class, message } | Finish::Abort { class, message },
                 ..
-            } => write_error(&mut events, event::status(*class).unwrap_or(500), message),
+            } => write_error(&mut events, frames::Form::OpenAi, event::status(*class).unwrap_or(500), message),
             NodeOutput::Finished { finish, last, .. } => {
                 write(&mut events, &self.chunk(last, Some(finish)));
                 if self.with_usage {
                     write(&mut events, &OpenAiChunk { usage: Some(usage(last)), ..self.with(Vec::new()) });
                 }
             }
-            NodeOutput::Refused { refusal, .. } => write_error(&mut events, refusal.status, &refusal.message),
+            NodeOutput::Refused { refusal, .. } => {
+                write_error(&mut events, frames::Form::OpenAi, refusal.status, &refusal.message)
+            }
             other => unreachable!("not the end of a generate request: {other:?}"),
         }
-        events.extend_from_slice(format!("data: {DONE}\n\n").as_bytes());
-        events.into()
+        frames::end(events)
     }
-}
-
-fn write(events: &mut Vec<u8>, chunk: &impl Serialize) {
-    events.extend_from_slice(b"data: ");
-    serde_json::to_writer(&mut *events, chunk).expect("a Vec takes all, and keys are text");
-    events.extend_from_slice(b"\n\n");
-}
-
-fn write_error(events: &mut Vec<u8>, status: u16, message: &str) {
-    let kind = if status < 500 { "BadRequestError" } else { "InternalServerError" };
-    let error = InBandError {
-        message: message.to_owned(),
-        kind: Some(kind.into()),
-        code: Some(Value::from(status)),
-        status: None,
-        retryable: None,
-    };
-    write(events, &json!({ "error": error }));
 }

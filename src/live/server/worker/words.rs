@@ -16,7 +16,7 @@ const HASHED_IDS: u64 = 1 << 20;
 pub(super) fn append_text(text: &mut String, ids: &[u32]) {
     for id in ids {
         text.push_str(" t");
-        append_number(text, *id);
+        text.push_str(itoa::Buffer::new().format(*id));
     }
 }
 
@@ -26,23 +26,8 @@ pub(super) fn append_list(list: &mut String, ids: &[u32]) {
         if !list.is_empty() {
             list.push(',');
         }
-        append_number(list, *id);
+        list.push_str(itoa::Buffer::new().format(*id));
     }
-}
-
-fn append_number(text: &mut String, number: u32) {
-    let mut digits = [b'0'; 10];
-    let mut rest = number;
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    text.extend(digits[at..].iter().map(|digit| char::from(*digit)));
 }
 
 /// Tokens of a text.

@@ -198,7 +198,7 @@ impl Net {
                 NodeOutput::StartPull { exchange, bootstrap, tokens, ingress_flows } => {
                     let pull = self.exchange();
                     self.pulls.insert(pull, (node, exchange));
-                    let decode = self.nodes[node].config().id;
+                    let decode = self.nodes[node].config.id;
                     let room = bootstrap.room;
                     let input = NodeInput::Pull { exchange: pull, room, tokens, decode, ingress_flows };
                     self.put(bootstrap.port.into(), input);
@@ -207,12 +207,12 @@ impl Net {
                     let pull = self.pulls.iter().find(|(_, of)| **of == (node, exchange)).map(|(pull, _)| *pull);
                     if let Some(pull) = pull {
                         self.pulls.remove(&pull);
-                        let p = self.nodes.iter().position(|node| node.config().id.role == Role::Prefill).unwrap();
+                        let p = self.nodes.iter().position(|node| node.config.id.role == Role::Prefill).unwrap();
                         self.put(p, NodeInput::Gone(pull));
                     }
                 }
                 NodeOutput::TellIngress { bootstrap, flows } => {
-                    let decode = self.nodes[node].config().id;
+                    let decode = self.nodes[node].config.id;
                     self.put(bootstrap.port.into(), NodeInput::Ingress { decode, flows });
                 }
                 NodeOutput::PullMoves(exchange) => {

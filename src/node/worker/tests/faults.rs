@@ -87,7 +87,7 @@ fn control_calls_fail_as_long_as_the_fault_lasts() {
         net.run_for(0.5);
     };
     net.open(D, "s");
-    assert_eq!((refusals(&net).len(), refusals(&net)[0].status, net.nodes[D].sessions_open()), (1, 507, 1));
+    assert_eq!((refusals(&net).len(), refusals(&net)[0].status, net.nodes[D].counters().sessions_open), (1, 507, 1));
     assert_eq!(refusals(&net)[0].message, "open_session failed on D0");
     admit(&mut net);
     assert_eq!(refusals(&net).len(), 1, "not yet");

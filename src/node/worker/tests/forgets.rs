@@ -43,7 +43,7 @@ fn serve(node: &mut WorkerNode, exchange: &mut u64, asks: Vec<GenerateAsk>) -> u
 
 #[test]
 fn two_hundred_thousand_prompts_leave_no_more_than_the_cache_holds() {
-    let mut config = Net::new(&[WorkerId::new(Role::Colocated, 0)], &swift(), &[]).nodes[0].config().clone();
+    let mut config = Net::new(&[WorkerId::new(Role::Colocated, 0)], &swift(), &[]).nodes[0].config.clone();
     config.block_size = 4;
     let (mut node, mut exchange, mut most) = (WorkerNode::new(config), 0, 0);
     for round in 0..20_000u32 {

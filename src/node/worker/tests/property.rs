@@ -147,7 +147,7 @@ proptest! {
         for node in &net.nodes {
             prop_assert_eq!((node.works.len(), node.generates.len(), node.calls.len()), (0, 0, 0));
             prop_assert_eq!((node.rooms.len(), node.pulls.len(), node.pulls_open()), (0, 0, 0));
-            prop_assert_eq!(node.load().token_usage, 0.0, "memory leaked on {}", node.config().id);
+            prop_assert_eq!(node.load().token_usage, 0.0, "memory leaked on {}", node.config.id);
             prop_assert!(node.links.next_end().is_none());
         }
     }

@@ -45,7 +45,7 @@ fn an_append_brings_new_tokens_only_and_counts_the_whole_context() {
     assert!(phases.prefill.is_some() && phases.kv_transfer.is_none());
     assert_eq!(net.nodes[D].stats().prefilled_tokens, 300);
     net.put(D, NodeInput::Close("s".into()));
-    assert_eq!((net.nodes[D].load().token_usage, net.nodes[D].sessions_open()), (0.0, 0));
+    assert_eq!((net.nodes[D].load().token_usage, net.nodes[D].counters().sessions_open), (0.0, 0));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn an_aborted_turn_gives_its_kv_back_and_the_session_stays_open() {
     net.run_for(1.0);
     net.put(D, NodeInput::Gone(turn));
     net.run_for(1.0);
-    assert!(held > 0.1 && net.nodes[D].load().token_usage == 0.0 && net.nodes[D].sessions_open() == 1);
+    assert!(held > 0.1 && net.nodes[D].load().token_usage == 0.0 && net.nodes[D].counters().sessions_open == 1);
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn a_session_has_its_own_time_out() {
         (refused.status, refused.message.as_str()),
         (400, "timeout must be a number of seconds above 0, got NaN.")
     );
-    assert_eq!(net.nodes[D].sessions_open(), 3);
+    assert_eq!(net.nodes[D].counters().sessions_open, 3);
     net.run_for(4.9);
     let late = net.send(D, append("short", 100));
     net.run_for(3.0);
     net.heard(late).length();
-    assert_eq!(net.nodes[D].sessions_open(), 2, "the one that was used lives");
+    assert_eq!(net.nodes[D].counters().sessions_open, 2, "the one that was used lives");
     net.run_for(10.0);
-    assert_eq!((net.nodes[D].sessions_open(), net.nodes[D].counters().sessions_dropped), (1, 2));
+    assert_eq!((net.nodes[D].counters().sessions_open, net.nodes[D].counters().sessions_dropped), (1, 2));
 }
 
 #[test]

@@ -221,6 +221,25 @@ fn exchange(url: &str, request: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&reply).into_owned())
 }
 
+/// First entry of a worker's `/v1/loads`.
+pub fn load(server: &Server) -> Option<Value> {
+    let reply = get(&server.url, "/v1/loads")?;
+    let body: Value = serde_json::from_str(reply.split_once("\r\n\r\n")?.1).ok()?;
+    Some(body["loads"][0].clone())
+}
+
+/// A number of a worker's `/metrics`, by its name without `sglang:`.
+pub fn metric(server: &Server, name: &str) -> Option<f64> {
+    let page = get(&server.url, "/metrics")?;
+    let line = page.lines().find(|line| line.starts_with(&format!("sglang:{name}{{")))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// Answer tokens a worker has made.
+pub fn made(server: &Server) -> Option<f64> {
+    metric(server, "generation_tokens_total")
+}
+
 /// Looks again and again until there is something.
 #[track_caller]
 pub fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {

@@ -184,6 +184,18 @@ impl Played {
         records.remove(0)
     }
 
+    /// Outcomes add up, and what is not whole is not ok.
+    #[track_caller]
+    pub fn sound(&self) {
+        let records = self.records();
+        assert_eq!(self.summary()["integrity"]["planned"].as_u64(), Some(records.len() as u64));
+        for record in &records {
+            let is_whole = record["output_tokens"] == record["expected_output_tokens"];
+            assert!(record["outcome"] != "ok" || is_whole, "counted ok: {record:#}");
+            assert!(record["outcome"] == "ok" || record["error_class"].is_string(), "no cause: {record:#}");
+        }
+    }
+
     pub fn summary(&self) -> Value {
         self.scratch.json(&format!("{FOLDER}/summary.json"))
     }
