@@ -2,7 +2,8 @@
 //!
 //! Counts tokens as the server counts them (`meta_info.completion_tokens`, `usage`), else one for each chunk with text;
 //! keeps when they came and the engine's verdict. Reads only the fields it needs. Owns no sockets and no time-outs.
-//! Invariants: the runs add up to `tokens`; a success is an end that the engine itself has named.
+//! Invariants: the runs add up to `tokens`; a success is an end that the engine itself has named, where its form of
+//! answer can.
 
 use std::borrow::Cow;
 use std::fmt;
