@@ -69,12 +69,16 @@ pub struct BlockStored {
     pub hashes: Vec<EngineHash>,
     /// Block before the first; `None` at the start of a prompt.
     pub parent: Option<EngineHash>,
-    /// Token ids of all blocks, `block_size` each; empty for a replica of blocks already known ("tokenless").
+    /// Token ids of all blocks, `block_size` each; empty for a replica of blocks already known ("tokenless"). One more when
+    /// `bigram`.
     pub tokens: Vec<u32>,
     /// Tokens in a block; 0 only when tokenless.
     pub block_size: u32,
     /// Where.
     pub tier: Tier,
+    /// Blocks are of overlapping pairs of tokens (SGLang under EAGLE): each reaches one token into the next, and the last
+    /// one token beyond itself.
+    pub bigram: bool,
 }
 
 /// Blocks that left one tier.
