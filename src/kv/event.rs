@@ -110,6 +110,22 @@ impl BlockStored {
     }
 }
 
+impl EventBatch {
+    /// Memory that its events hold, bytes: room that is not used counts.
+    pub fn memory_bytes(&self) -> usize {
+        let held = |event: &KvEvent| match event {
+            KvEvent::Stored(BlockStored { hashes, tokens, .. }) => {
+                hashes.capacity() * size_of::<EngineHash>() + tokens.capacity() * size_of::<u32>()
+            }
+            KvEvent::Removed(BlockRemoved { hashes, .. }) | KvEvent::Foreign { hashes } => {
+                hashes.capacity() * size_of::<EngineHash>()
+            }
+            KvEvent::Cleared => 0,
+        };
+        self.events.capacity() * size_of::<KvEvent>() + self.events.iter().map(held).sum::<usize>()
+    }
+}
+
 impl EngineHash {
     /// Folds a hash of bytes: its last 8 bytes, big-endian; a shorter one is padded on the left.
     pub fn from_bytes(bytes: &[u8]) -> EngineHash {

@@ -11,7 +11,7 @@ pub struct DecodeError {
     pub event: Option<u32>,
     /// Field of the event, or of the batch.
     pub field: &'static str,
-    /// Bytes of the payload read before the value at fault.
+    /// Bytes of the payload before the value at fault; what only the whole event shows stands at its end.
     pub offset: usize,
     /// What is wrong.
     pub problem: DecodeProblem,

@@ -184,8 +184,12 @@ fn stored(
     let tokens = std::mem::take(&mut fields.tokens);
     let block_size = match fields.block_size {
         None if tokens.is_empty() => 0,
-        given => required(given.filter(|size| *size > 0 || tokens.is_empty()), Field::BlockSize, reader)?,
+        given => required(given, Field::BlockSize, reader)?,
     };
+    if block_size == 0 && !tokens.is_empty() {
+        reader.field = Field::BlockSize.key();
+        return Err(DecodeProblem::OutOfRange { expected: "blocks of at least one token", value: 0 });
+    }
     let bigram = fields.bigram;
     let whole = BlockStored { hashes, parent: fields.parent, tokens, block_size, tier, bigram };
     match fields.plain_blocks {

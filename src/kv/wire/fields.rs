@@ -158,9 +158,7 @@ fn tokens(reader: &mut Reader<'_>) -> Result<(Vec<u32>, bool), DecodeProblem> {
         pairs(reader, count, &mut tokens)?;
         return Ok((tokens, true));
     }
-    for _ in 0..count {
-        tokens.push(reader.token()?);
-    }
+    reader.tokens(count, &mut tokens)?;
     Ok((tokens, false))
 }
 

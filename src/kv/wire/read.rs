@@ -134,6 +134,21 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Appends `count` token ids to `tokens`.
+    pub fn tokens(&mut self, count: usize, tokens: &mut Vec<u32>) -> Read<()> {
+        let end = tokens.len() + count;
+        while tokens.len() < end {
+            let wanted = end - tokens.len();
+            let mut rest = self.rest;
+            tokens.extend(std::iter::from_fn(|| common_token(&mut rest)).take(wanted));
+            self.rest = rest;
+            if tokens.len() < end {
+                tokens.push(self.token()?);
+            }
+        }
+        Ok(())
+    }
+
     /// A token id. Negative ones (placeholders of images) keep their 32 bits, as the hash of a block takes them.
     #[inline]
     pub fn token(&mut self) -> Read<u32> {
@@ -141,14 +156,6 @@ impl<'a> Reader<'a> {
             [token @ 0..=0x7f, rest @ ..] => {
                 self.rest = rest;
                 Ok(u32::from(*token))
-            }
-            [0xcd, a, b, rest @ ..] => {
-                self.rest = rest;
-                Ok(u32::from(u16::from_be_bytes([*a, *b])))
-            }
-            [0xce, a, b, c, d, rest @ ..] => {
-                self.rest = rest;
-                Ok(u32::from_be_bytes([*a, *b, *c, *d]))
             }
             _ => self.rare_token(),
         }
@@ -310,6 +317,16 @@ impl<'a> Reader<'a> {
         self.rest = start;
         DecodeProblem::Unexpected { expected, found: name(found) }
     }
+}
+
+/// The next token id, if it is of 16 or 32 bits and not at the very end. Those follow each other without a pattern: one path
+/// for both, with no branch to mispredict.
+#[inline]
+fn common_token(rest: &mut &[u8]) -> Option<u32> {
+    let [marker @ (0xcd | 0xce), a, b, c, d, ..] = *rest else { return None };
+    let wide = usize::from(marker & 1 == 0);
+    *rest = &rest[3 + 2 * wide..];
+    Some(u32::from_be_bytes([*a, *b, *c, *d]) >> (16 - 16 * wide))
 }
 
 fn name(marker: Marker) -> &'static str {
