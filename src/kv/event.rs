@@ -69,12 +69,16 @@ pub struct BlockStored {
     pub hashes: Vec<EngineHash>,
     /// Block before the first; `None` at the start of a prompt.
     pub parent: Option<EngineHash>,
-    /// Token ids of all blocks, `block_size` each; empty for a replica of blocks already known ("tokenless").
+    /// Token ids of all blocks, `block_size` each; empty for a replica of blocks already known ("tokenless"). One more when
+    /// `bigram`.
     pub tokens: Vec<u32>,
     /// Tokens in a block; 0 only when tokenless.
     pub block_size: u32,
     /// Where.
     pub tier: Tier,
+    /// Blocks are of overlapping pairs of tokens (SGLang under EAGLE): each reaches one token into the next, and the last
+    /// one token beyond itself.
+    pub bigram: bool,
 }
 
 /// Blocks that left one tier.
@@ -103,6 +107,22 @@ impl BlockStored {
     /// Repeats known blocks for another tier, without their tokens.
     pub fn is_tokenless(&self) -> bool {
         self.tokens.is_empty()
+    }
+}
+
+impl EventBatch {
+    /// Memory that its events hold, bytes: room that is not used counts.
+    pub fn memory_bytes(&self) -> usize {
+        let held = |event: &KvEvent| match event {
+            KvEvent::Stored(BlockStored { hashes, tokens, .. }) => {
+                hashes.capacity() * size_of::<EngineHash>() + tokens.capacity() * size_of::<u32>()
+            }
+            KvEvent::Removed(BlockRemoved { hashes, .. }) | KvEvent::Foreign { hashes } => {
+                hashes.capacity() * size_of::<EngineHash>()
+            }
+            KvEvent::Cleared => 0,
+        };
+        self.events.capacity() * size_of::<KvEvent>() + self.events.iter().map(held).sum::<usize>()
     }
 }
 

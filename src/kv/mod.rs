@@ -1,12 +1,14 @@
 //! KV blocks: which prompts share which prefix, what publishers say of their caches, and the index made of it.
 //!
 //! Owns the tree of prefix-chained blocks ([`BlockTree`]), the hashes and tokens that name a block, and KV events as data
-//! ([`KvEvent`]). An engine's cache and a policy's belief keep their own marks beside the tree's node ids.
+//! ([`KvEvent`]), with their bytes in [`wire`]. An engine's cache and a policy's belief keep their own marks beside the
+//! tree's node ids.
 
 mod event;
 mod hash;
 mod tokens;
 mod tree;
+pub mod wire;
 
 pub use event::{BlockRemoved, BlockStored, Dialect, EngineHash, EventBatch, KvEvent, Recovery, Tier};
 pub use hash::{DEFAULT_HASH_SEED, HashChain, SequenceHash};

@@ -1,0 +1,5 @@
+//! KV events: the families of cases in tests/data/kv, each run by one test, and properties over random input.
+
+mod batches;
+mod fuzz_wire;
+mod wire;
