@@ -5,6 +5,7 @@
 
 mod event;
 mod hash;
+pub mod index;
 mod tokens;
 mod tree;
 

@@ -74,6 +74,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hyper_util", &["live/server/upstream.rs"]),
     ("rustix", &["live"]),
     ("xxhash_rust", &["kv", "node"]),
+    ("hashbrown", &["kv/index"]),
     ("toml", &["scenario"]),
     ("strsim", &["scenario"]),
     ("hdrhistogram", &["results", "live/driver/harness.rs"]),
