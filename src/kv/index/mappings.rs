@@ -92,7 +92,7 @@ impl Mappings {
 
     /// Places of all mappings, some that are forgotten among them.
     pub fn places(&self) -> impl Iterator<Item = Place> {
-        self.slab.ever_used().iter().filter_map(Mapping::place)
+        self.slab.ever_used().filter_map(Mapping::place)
     }
 
     /// Adds an engine hash, outside and in no tier yet.

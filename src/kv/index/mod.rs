@@ -52,6 +52,11 @@ impl PrefixIndex {
         self.streams.all().iter().map(|stream| stream.look().0).collect()
     }
 
+    /// Distinct blocks that take memory: of all streams, states being built included.
+    pub fn blocks(&self) -> u64 {
+        self.streams.planes.blocks()
+    }
+
     /// What each stream holds of the prompt, by name and rank. Whole blocks count, from the first one on without a hole.
     pub fn query(&self, tokens: &[u32]) -> Vec<Match> {
         query::query(&self.streams.all(), prompt::Prompt::Tokens(tokens, Vec::new()))

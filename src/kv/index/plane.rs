@@ -5,7 +5,7 @@
 //! the [`Slot::changes`]. Invariant: a change is noted before it is made, and a slot is free for another stream only
 //! when nobody, reader or writer, names it any more.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::kv::SequenceHash;
@@ -18,8 +18,8 @@ pub(super) const GROUP: usize = 64;
 const SLOTS: u32 = u64::BITS;
 /// Shards of a plane. Many, so that a growing one is small and seldom the one a query needs.
 const SHARDS: usize = 1024;
-/// Changes a slot remembers: some ten times what a writer at full speed makes during a query.
-const NOTED: usize = 1024;
+/// Changes a slot remembers: what a writer at full speed makes in a millisecond, several times a long query.
+const NOTED: usize = 8192;
 
 /// See the module.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Slot {
     number: u32,
     retired: AtomicBool,
     changes: AtomicU64,
-    noted: Box<[AtomicU64]>,
+    noted: Box<[AtomicU32]>,
 }
 
 /// All planes.
@@ -57,6 +57,12 @@ impl Planes {
         planes.push(Arc::clone(&plane));
         Arc::new(plane.take_slot().expect("a new plane has room"))
     }
+
+    /// Distinct blocks of all planes.
+    pub fn blocks(&self) -> u64 {
+        let planes = lock(&self.planes).clone();
+        planes.iter().flat_map(|plane| (0..SHARDS).map(|shard| plane.read(shard as u16).len() as u64)).sum()
+    }
 }
 
 impl Plane {
@@ -76,7 +82,7 @@ impl Plane {
             number,
             retired: AtomicBool::new(false),
             changes: AtomicU64::new(0),
-            noted: (0..NOTED).map(|_| AtomicU64::new(0)).collect(),
+            noted: (0..NOTED).map(|_| AtomicU32::new(0)).collect(),
         })
     }
 
@@ -130,7 +136,7 @@ impl Slot {
     /// Notes a block about to leave a tier, or to come to one while it is in the other. Only its one writer calls this.
     pub fn note(&self, hash: SequenceHash) {
         let changes = self.changes.load(Ordering::Relaxed);
-        self.noted[changes as usize % NOTED].store(hash.0 as u64, Ordering::Release);
+        self.noted[changes as usize % NOTED].store(fingerprint(hash), Ordering::Release);
         self.changes.store(changes + 1, Ordering::Release);
     }
 
@@ -139,8 +145,8 @@ impl Slot {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Low words of the hashes that changed since there were `since` changes; `None` when they are no longer known.
-    pub fn changed(&self, since: u64) -> Option<Vec<u64>> {
+    /// Fingerprints of what changed since there were `since` changes; `None` when they are no longer known.
+    pub fn changed(&self, since: u64) -> Option<Vec<u32>> {
         let known = |changes: u64| changes - since < NOTED as u64;
         let until = self.changes();
         if !known(until) {
@@ -156,6 +162,11 @@ impl Drop for Slot {
     fn drop(&mut self) {
         *lock(&self.plane.taken) &= !self.bit();
     }
+}
+
+/// What is noted of a block. Two may share one: then a query looks again for nothing.
+pub(super) fn fingerprint(hash: SequenceHash) -> u32 {
+    hash.0 as u32
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,8 +7,10 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use hashbrown::HashTable;
+
 use crate::kv::SequenceHash;
-use crate::kv::index::plane::{GROUP, Plane, Slot};
+use crate::kv::index::plane::{GROUP, Plane, Slot, fingerprint};
 use crate::kv::index::prompt::Prompt;
 use crate::kv::index::shard::Mark;
 use crate::kv::index::stream::Stream;
@@ -73,14 +75,14 @@ fn look_at(looks: &[Look], prompt: &mut Prompt<'_>, matches: &mut [Match]) -> Ve
     for (plane, slots) in planes {
         let hits = walk(plane, slots, prompt);
         let hashes = prompt.known(plane.space());
-        let sieve = OnceCell::new();
+        let places = OnceCell::new();
         for look in looks.iter().filter(|look| Arc::ptr_eq(look.slot.plane(), plane)) {
             let number = look.slot.number() as usize;
-            let hit = &hashes[..hits.blocks[number] as usize];
-            if look.stood_still(hit, || sieve.get_or_init(|| Sieve::new(hashes))) {
+            let hit = hits.blocks[number] as usize;
+            if look.stood_still(hit, || places.get_or_init(|| Places::new(hashes))) {
                 let block_size = u64::from(plane.space().block_size);
                 let host_only = hits.host_only.of(number);
-                matches[look.at].device_hit_tokens = (hit.len() as u64 - host_only) * block_size;
+                matches[look.at].device_hit_tokens = (hit as u64 - host_only) * block_size;
                 matches[look.at].host_only_hit_tokens = host_only * block_size;
             } else {
                 again.push(look.at);
@@ -152,44 +154,44 @@ impl Look {
         Look { at, slot, changes }
     }
 
-    /// Whether all of `hit` was there at one moment, with the tiers that were seen.
-    fn stood_still<'s>(&self, hit: &[SequenceHash], sieve: impl FnOnce() -> &'s Sieve) -> bool {
+    /// Whether the first `hit` blocks were there at one moment, with the tiers that were seen.
+    fn stood_still<'p>(&self, hit: usize, places: impl FnOnce() -> &'p Places<'p>) -> bool {
         if self.slot.is_retired() {
             return false;
         }
         match self.slot.changed(self.changes) {
-            None => false,
-            Some(changed) if changed.is_empty() => true,
+            None => hit == 0,
+            Some(changed) if changed.is_empty() || hit == 0 => true,
             Some(changed) => {
-                let sieve = sieve();
-                let is_hit = |word: u64| hit.iter().any(|hash| hash.0 as u64 == word);
-                !changed.into_iter().any(|word| sieve.may_have(word) && is_hit(word))
+                let places = places();
+                !changed.into_iter().any(|changed| places.has_within(changed, hit))
             }
         }
     }
 }
 
-/// Tells most words that are not in a list of hashes from those that are, without going through it.
-struct Sieve {
-    bits: Vec<u64>,
+/// Where the blocks of a prompt are in it, by fingerprint.
+struct Places<'a> {
+    hashes: &'a [SequenceHash],
+    table: HashTable<u32>,
 }
 
-impl Sieve {
-    fn new(hashes: &[SequenceHash]) -> Sieve {
-        let mut sieve = Sieve { bits: vec![0; (hashes.len() / 4 + 1).next_power_of_two()] };
-        for hash in hashes {
-            let (word, bit) = sieve.place(hash.0 as u64);
-            sieve.bits[word] |= bit;
+impl<'a> Places<'a> {
+    fn new(hashes: &'a [SequenceHash]) -> Places<'a> {
+        let mut table = HashTable::with_capacity(hashes.len());
+        for (at, &hash) in hashes.iter().enumerate() {
+            table.insert_unique(spread(fingerprint(hash)), at as u32, |&at| spread(fingerprint(hashes[at as usize])));
         }
-        sieve
+        Places { hashes, table }
     }
 
-    fn may_have(&self, word: u64) -> bool {
-        let (at, bit) = self.place(word);
-        self.bits[at] & bit != 0
+    fn has_within(&self, changed: u32, blocks: usize) -> bool {
+        let is_it = |at: usize| at < blocks && fingerprint(self.hashes[at]) == changed;
+        self.table.find(spread(changed), |&at| is_it(at as usize)).is_some()
     }
+}
 
-    fn place(&self, word: u64) -> (usize, u64) {
-        (word as usize >> 6 & (self.bits.len() - 1), 1 << (word & 63))
-    }
+/// The table wants its bits at both ends.
+fn spread(fingerprint: u32) -> u64 {
+    u64::from(fingerprint) << 32 | u64::from(fingerprint)
 }

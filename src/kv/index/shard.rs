@@ -54,6 +54,11 @@ impl Shard {
         Some(self.blocks.at(*id))
     }
 
+    /// Blocks in it.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// A block by its number.
     pub fn block(&self, id: u32) -> &Block {
         self.blocks.at(id)

@@ -48,7 +48,8 @@ impl Streams {
         let Err(at) = place else {
             return Err(AddStreamError::Duplicate { instance: spec.instance, dp_rank: spec.dp_rank });
         };
-        let view = View { slot: None, sequence: None, resident: [0; 2], mappings: 0, error: Some("no state yet".into()) };
+        let view =
+            View { slot: None, sequence: None, resident: [0; 2], mappings: 0, error: Some("no state yet".into()) };
         let id = StreamId(self.added.fetch_add(1, Ordering::Relaxed));
         let stream = Arc::new(Stream { id, spec: Arc::new(spec), view: RwLock::new(view) });
         all.insert(at, Arc::clone(&stream));
