@@ -6,6 +6,7 @@
 
 mod event;
 mod hash;
+pub mod index;
 mod tokens;
 mod tree;
 pub mod wire;

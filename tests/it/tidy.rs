@@ -75,6 +75,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("rustix", &["live"]),
     ("xxhash_rust", &["kv", "node"]),
     ("rmp", &["kv/wire"]),
+    ("hashbrown", &["kv/index"]),
     ("toml", &["scenario"]),
     ("strsim", &["scenario"]),
     ("hdrhistogram", &["results", "live/driver/harness.rs"]),

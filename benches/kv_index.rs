@@ -1,0 +1,249 @@
+//! Cost of the prefix index: applying stores and removals, asking for a long prompt among 64 streams (idle, and while one
+//! of them changes at full speed), and memory per block. `cargo bench --bench kv_index [apply | query | memory]`.
+//!
+//! Streams are of agents' sessions: a shared beginning, then blocks of their own. Best of several runs for throughput,
+//! percentiles for queries, growth of the resident set for memory (Linux).
+
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints")]
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use pdreplay::kv::index::{HashSpace, PrefixIndex, StreamSpec, StreamWriter};
+use pdreplay::kv::{BlockRemoved, BlockStored, EngineHash, EventBatch, KvEvent, Tier};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Blocks in an event.
+const RUN: usize = 16;
+/// Blocks in a chain before a new one begins.
+const CHAIN: usize = 512;
+/// Blocks of the applying benchmark.
+const BLOCKS: usize = 200_000;
+const STREAMS: u32 = 64;
+const PROMPT_TOKENS: usize = 100_000;
+const QUERIES: usize = 3_000;
+const MEMORY_BLOCKS: usize = 10_000_000;
+const MEMORY_STREAMS: usize = 40;
+
+fn main() -> Outcome {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted = |name: &str| asked.is_empty() || asked.iter().any(|arg| arg == name);
+    // First, while the resident set is small and holds nothing that could be used again.
+    if wanted("memory") {
+        memory()?;
+    }
+    for block_size in [16, 128] {
+        if wanted("apply") {
+            apply(block_size)?;
+        }
+        if wanted("query") {
+            query(block_size)?;
+        }
+    }
+    Ok(())
+}
+
+fn spec(name: u32, block_size: u32) -> StreamSpec {
+    StreamSpec {
+        instance: format!("worker-{name:03}"),
+        dp_rank: 0,
+        space: HashSpace { block_size, hash_seed: 1024 },
+        max_blocks: 1 << 20,
+        incarnation: None,
+        register_ts_ms: None,
+    }
+}
+
+fn batch(events: Vec<KvEvent>) -> EventBatch {
+    EventBatch { timestamp: 0.0, events, dp_rank: None, ignored: 0 }
+}
+
+/// A synchronised, empty stream.
+fn stream(index: &PrefixIndex, name: u32, block_size: u32) -> Result<StreamWriter, Box<dyn Error>> {
+    let mut writer = index.add_stream(spec(name, block_size))?;
+    let shadow = writer.shadow();
+    writer.replace_by(shadow, 0);
+    Ok(writer)
+}
+
+/// Engine hashes as engines make them: anywhere in 64 bits.
+fn engine_hash(stream: u32, block: usize) -> EngineHash {
+    let seed = (u64::from(stream) << 40 | block as u64).wrapping_add(1);
+    EngineHash(
+        (seed ^ seed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(31).wrapping_mul(0x94d0_49bb_1331_11eb),
+    )
+}
+
+/// Blocks `blocks` of a stream as stores of [`RUN`]; `tokens` names the tokens of a block.
+fn stores(
+    stream: u32,
+    blocks: std::ops::Range<usize>,
+    block_size: u32,
+    tokens: impl Fn(usize) -> u32,
+) -> Vec<EventBatch> {
+    let starts = blocks.clone().step_by(RUN);
+    let tokens_of = |block: usize| {
+        let first = tokens(block);
+        (0..block_size).map(move |at| first.wrapping_add(at))
+    };
+    let event = |start: usize| {
+        let run = start..(start + RUN).min(blocks.end);
+        BlockStored {
+            hashes: run.clone().map(|block| engine_hash(stream, block)).collect(),
+            parent: (start % CHAIN != 0).then(|| engine_hash(stream, start - 1)),
+            tokens: run.flat_map(tokens_of).collect(),
+            block_size,
+            tier: Tier::Device,
+        }
+    };
+    starts.map(|start| batch(vec![KvEvent::Stored(event(start))])).collect()
+}
+
+fn removals(stream: u32, blocks: std::ops::Range<usize>) -> Vec<EventBatch> {
+    let all: Vec<EngineHash> = blocks.rev().map(|block| engine_hash(stream, block)).collect();
+    let event = |run: &[EngineHash]| BlockRemoved { hashes: run.to_vec(), tier: Tier::Device };
+    all.chunks(RUN).map(|run| batch(vec![KvEvent::Removed(event(run))])).collect()
+}
+
+fn own_tokens(stream: u32) -> impl Fn(usize) -> u32 {
+    move |block| (block as u32).wrapping_mul(131).wrapping_add(stream << 24)
+}
+
+fn feed(writer: &mut StreamWriter, batches: &[EventBatch], sequence: &mut u64) -> Outcome {
+    for batch in batches {
+        *sequence += 1;
+        writer.apply(batch, *sequence)?;
+    }
+    Ok(())
+}
+
+fn apply(block_size: u32) -> Outcome {
+    let stores = stores(0, 0..BLOCKS, block_size, own_tokens(0));
+    let removals = removals(0, 0..BLOCKS);
+    let (mut store, mut again, mut remove) = (f64::MAX, f64::MAX, f64::MAX);
+    for _ in 0..7 {
+        let index = PrefixIndex::new();
+        let mut writer = stream(&index, 0, block_size)?;
+        let mut sequence = 0;
+        for (batches, best) in [(&stores, &mut store), (&stores, &mut again), (&removals, &mut remove)] {
+            let began = Instant::now();
+            feed(&mut writer, batches, &mut sequence)?;
+            *best = best.min(began.elapsed().as_secs_f64());
+        }
+    }
+    let rate = |seconds: f64| BLOCKS as f64 / seconds / 1e6;
+    println!(
+        "apply, blocks of {block_size:3} tokens, {RUN} an event: store {:.2}, store again {:.2}, remove {:.2} million blocks/s",
+        rate(store),
+        rate(again),
+        rate(remove)
+    );
+    Ok(())
+}
+
+/// Each of 64 streams holds a part of one prompt of 100,000 tokens, the last ones all of it, and a session of its own.
+fn query(block_size: u32) -> Outcome {
+    let index = PrefixIndex::new();
+    let whole = PROMPT_TOKENS / block_size as usize;
+    let prompt_tokens = |block: usize| block as u32 * 977;
+    let prompt: Vec<u32> =
+        (0..whole).flat_map(|block| (0..block_size).map(move |at| prompt_tokens(block).wrapping_add(at))).collect();
+    let mut writers = Vec::new();
+    for name in 0..STREAMS {
+        let mut writer = stream(&index, name, block_size)?;
+        let held = whole * (name as usize + 1) / STREAMS as usize;
+        let mut sequence = 0;
+        let mut parent = None;
+        for start in (0..held).step_by(RUN) {
+            let run = start..(start + RUN).min(held);
+            let stored = BlockStored {
+                hashes: run.clone().map(|block| engine_hash(1000, block)).collect(),
+                parent,
+                tokens: prompt[run.start * block_size as usize..run.end * block_size as usize].to_vec(),
+                block_size,
+                tier: Tier::Device,
+            };
+            parent = stored.hashes.last().copied();
+            feed(&mut writer, &[batch(vec![KvEvent::Stored(stored)])], &mut sequence)?;
+        }
+        feed(&mut writer, &stores(name, 0..2 * whole, block_size, own_tokens(name)), &mut sequence)?;
+        writers.push((writer, sequence));
+    }
+    let idle = percentiles(&index, &prompt);
+    let stop = AtomicBool::new(false);
+    let (busy, changed) = std::thread::scope(|scope| -> Result<_, Box<dyn Error>> {
+        let (writer, sequence) = writers.last_mut().ok_or("no stream")?;
+        let stop = &stop;
+        let writing = scope.spawn(move || churn(writer, sequence, block_size, stop));
+        let busy = percentiles(&index, &prompt);
+        stop.store(true, Ordering::Relaxed);
+        Ok((busy, writing.join().map_err(|_| "the writer died")??))
+    })?;
+    println!(
+        "query of {PROMPT_TOKENS} tokens, {STREAMS} streams, blocks of {block_size:3}: p50 {:?}, p99 {:?}; while one stream \
+         changes ({changed:.2} million blocks/s): p50 {:?}, p99 {:?}",
+        idle[0], idle[1], busy[0], busy[1]
+    );
+    Ok(())
+}
+
+/// Stores and removes sessions until told to stop; million blocks a second.
+fn churn(writer: &mut StreamWriter, sequence: &mut u64, block_size: u32, stop: &AtomicBool) -> Result<f64, String> {
+    let fresh = 1_000_000..1_000_000 + 32 * CHAIN;
+    let rounds = [stores(63, fresh.clone(), block_size, own_tokens(63)), removals(63, fresh.clone())];
+    let (mut blocks, began) = (0, Instant::now());
+    while !stop.load(Ordering::Relaxed) {
+        for batches in &rounds {
+            feed(writer, batches, sequence).map_err(|error| error.to_string())?;
+            blocks += fresh.len();
+        }
+    }
+    Ok(blocks as f64 / began.elapsed().as_secs_f64() / 1e6)
+}
+
+fn percentiles(index: &PrefixIndex, prompt: &[u32]) -> [Duration; 2] {
+    let mut times: Vec<Duration> = (0..QUERIES)
+        .map(|_| {
+            let began = Instant::now();
+            let found = index.query(prompt);
+            let took = began.elapsed();
+            assert_eq!(found.len(), STREAMS as usize);
+            assert!(found[STREAMS as usize - 1].reusable_tokens() as usize + 128 > PROMPT_TOKENS);
+            took
+        })
+        .collect();
+    times.sort_unstable();
+    [times[QUERIES / 2], times[QUERIES * 99 / 100]]
+}
+
+fn memory() -> Outcome {
+    let index = PrefixIndex::new();
+    let before = resident_bytes()?;
+    let mut writers = Vec::new();
+    let each = MEMORY_BLOCKS / MEMORY_STREAMS;
+    for name in 0..MEMORY_STREAMS as u32 {
+        let mut writer = stream(&index, name, 1)?;
+        let mut sequence = 0;
+        for start in (0..each).step_by(CHAIN) {
+            let some = start..(start + CHAIN).min(each);
+            feed(&mut writer, &stores(name, some, 1, own_tokens(name)), &mut sequence)?;
+        }
+        writers.push(writer);
+    }
+    let blocks: u64 = index.statuses().iter().map(|status| status.device_blocks).sum();
+    assert_eq!(blocks, MEMORY_BLOCKS as u64);
+    let each = (resident_bytes()? - before) / blocks as f64;
+    println!(
+        "memory, {blocks} blocks in {MEMORY_STREAMS} streams: {each:.1} bytes a block, {:.1} beyond the keys",
+        each - 24.0
+    );
+    Ok(())
+}
+
+fn resident_bytes() -> Result<f64, Box<dyn Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").trim().parse::<f64>()? * 1024.0)
+}
