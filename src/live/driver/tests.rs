@@ -171,7 +171,7 @@ fn play_on<W: Wire>(
                 let (heard, hears) = mpsc::channel(2 * BEGUN_AT_ONCE + 1);
                 let notice = Heard::Notice { kind: LedgerKind::Fault, worker: None, detail: "told".into() };
                 heard.send(notice).await.unwrap();
-                let replayer = Replayer::new(trace, setup.replayer, &ideal_hits).with_told_sends();
+                let replayer = Replayer::new(trace, setup.replayer, &ideal_hits).with_told_sends(Dur::from_millis(30));
                 let turning = Turning::new(replayer, wire(heard, clock), Ends { clock, told, halted }, hears, drain);
                 let ended = turning.run().await.unwrap();
                 (ended.broken_off, aborted(ended.wire))

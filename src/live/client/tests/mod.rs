@@ -2,6 +2,7 @@
 
 mod embedded;
 pub mod fake;
+mod given_up;
 mod http;
 mod legs;
 mod stream;
