@@ -6,6 +6,7 @@ mod again;
 mod doctor;
 mod driver;
 mod faults;
+mod given_up;
 mod network;
 mod parity;
 mod refusals;
