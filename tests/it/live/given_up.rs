@@ -37,8 +37,8 @@ fn has_two_tokens(record: &Value) {
 
 #[test]
 fn a_total_time_out_keeps_the_tokens() {
-    let run = LiveRun::against(&hangs(), Api::Chat, &one(8)).set("replay.request_timeout_s", "2");
-    let played = run.play();
+    let fake = hangs();
+    let played = LiveRun::against(&fake, Api::Chat, &one(8)).set("replay.request_timeout_s", "2").play();
     let record = played.record();
     assert_eq!((&record["outcome"], &record["error_class"]), (&"timeout".into(), &"total-timeout".into()));
     has_two_tokens(&record);
