@@ -37,7 +37,8 @@ pub enum Action {
         /// The question.
         ask: AdmitAsk,
     },
-    /// Gives a request up: the client closes the stream. No [`super::Event::Finished`] follows.
+    /// Gives a request up: the client closes the stream. Its [`super::Event::Finished`] follows at once, with what had
+    /// arrived by then.
     Abort {
         /// The request.
         request: RequestIx,

@@ -87,7 +87,7 @@ impl Replayer<'_> {
         let session = self.trace.turn(request).session;
         let kind = match self.turn(request).stage {
             Stage::Admitting(kind) => kind,
-            Stage::Choosing | Stage::Opening | Stage::Generating => return,
+            Stage::Choosing | Stage::Opening | Stage::Generating | Stage::GivenUp => return,
         };
         match kind {
             AdmitKind::Seed if answer.can_admit => self.place(now, request),

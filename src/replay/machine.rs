@@ -8,6 +8,7 @@ use crate::policies::{HeaderMode, Policy, PolicyConfig};
 use crate::protocol::{Action, CallId, Event, TokenRun};
 use crate::record::{LedgerEvent, LedgerKind, RequestRecord, SessionFacts};
 use crate::replay::fleet::Fleet;
+use crate::replay::last_word::GivenUp;
 use crate::replay::schedule::{Timers, Wake};
 use crate::replay::turn::{Queued, Stage, Turn};
 use crate::replay::{Mechanism, ReplayConfig, Schedule, plan};
@@ -50,6 +51,8 @@ pub enum WakeReason {
     TotalTimeout,
     /// Time to poll the loads.
     LoadPoll,
+    /// What had arrived of a request given up is waited for no longer.
+    LastWord,
 }
 
 /// What the replayer alone knows at the end of a run.
@@ -105,6 +108,8 @@ pub struct Replayer<'t> {
     pub(super) backpressure: bool,
     pub(super) live_sessions: u32,
     pub(super) active: BTreeMap<RequestIx, Turn>,
+    /// Settled, but for their records.
+    pub(super) given_up: BTreeMap<RequestIx, GivenUp>,
     pub(super) calls: BTreeMap<CallId, (RequestIx, SessionIx)>,
     pub(super) next_call: u64,
     pub(super) router_sends: u64,
@@ -113,6 +118,8 @@ pub struct Replayer<'t> {
     pub(super) stopped: bool,
     /// The cluster tells what it was sent, and when.
     pub(super) sends_are_told: bool,
+    /// Longest wait for what had arrived of a request given up; without it, the cluster tells at once.
+    pub(super) last_word_wait: Option<Dur>,
     pub(super) actions: VecDeque<Action>,
     pub(super) records: VecDeque<(RequestRecord, Vec<TokenRun>)>,
     pub(super) ledger: VecDeque<LedgerEvent>,
@@ -145,6 +152,7 @@ impl<'t> Replayer<'t> {
             backpressure: false,
             live_sessions: 0,
             active: BTreeMap::new(),
+            given_up: BTreeMap::new(),
             calls: BTreeMap::new(),
             next_call: 0,
             router_sends: 0,
@@ -152,6 +160,7 @@ impl<'t> Replayer<'t> {
             beliefs_corrected: 0,
             stopped: false,
             sends_are_told: false,
+            last_word_wait: None,
             actions: VecDeque::new(),
             records: VecDeque::new(),
             ledger: VecDeque::new(),
@@ -162,8 +171,9 @@ impl<'t> Replayer<'t> {
     }
 
     /// Goes by [`Event::Sent`]: until then a request counts as not sent. Without it an action is sent when it is made.
-    pub fn with_told_sends(self) -> Replayer<'t> {
-        Replayer { sends_are_told: true, ..self }
+    /// What had arrived of a request that was given up, too, comes with a delay then: it is waited for so long.
+    pub fn with_told_sends(self, last_word_wait: Dur) -> Replayer<'t> {
+        Replayer { sends_are_told: true, last_word_wait: Some(last_word_wait), ..self }
     }
 
     /// An event of the cluster at `now`.
@@ -237,7 +247,7 @@ impl<'t> Replayer<'t> {
         self.ended
     }
 
-    /// Requests on the wire; each awaits an answer of the cluster.
+    /// Requests on the wire and not given up; each awaits an answer of the cluster.
     pub fn in_flight(&self) -> u64 {
         self.active.len() as u64
     }

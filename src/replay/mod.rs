@@ -10,6 +10,7 @@ mod calls;
 mod config;
 mod finish;
 mod fleet;
+mod last_word;
 mod machine;
 mod observer;
 mod path;

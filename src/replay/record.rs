@@ -4,7 +4,7 @@ use crate::base::{Dur, RequestIx, Time, WorkerId};
 use crate::protocol::{ErrorClass, Phases, Route, TokenRun};
 use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord, SCHEMA_VERSION};
 use crate::replay::Replayer;
-use crate::replay::turn::{Quiet, Turn};
+use crate::replay::turn::Turn;
 
 /// How a request ended.
 #[derive(Debug, Clone)]
@@ -65,24 +65,38 @@ impl Ending {
         Ending::given_up(Outcome::Error, Some((class, message)))
     }
 
-    /// Keeps what a stream gave before it went quiet.
-    pub fn keep_quiet(&mut self, quiet: Option<Quiet>) {
-        let Some(quiet) = quiet.filter(|quiet| quiet.output_tokens > 0) else { return };
-        self.output_tokens = quiet.output_tokens;
-        self.first_token_at = quiet.first_token_at;
-        self.last_token_at = Some(quiet.since);
+    /// With what had been heard when it was given up; the outcome and its cause stay.
+    pub fn having(self, heard: Ending) -> Ending {
+        Ending {
+            outcome: self.outcome,
+            finish_reason: self.finish_reason,
+            error_class: self.error_class,
+            error_message: self.error_message,
+            // Before the first token no server has said anything of its cache.
+            cached_tokens: heard.cached_tokens.filter(|_| heard.output_tokens > 0),
+            ..heard
+        }
     }
 }
 
 impl Replayer<'_> {
-    /// Writes the record of a request.
-    pub(super) fn record(&mut self, now: Time, request: RequestIx, sent: Sent, mut ending: Ending) {
-        let planned = self.trace.turn(request);
+    /// Settles a request and writes its record.
+    pub(super) fn record(&mut self, now: Time, request: RequestIx, sent: Sent, ending: Ending) {
+        self.book(request);
+        self.write(now, request, sent, ending);
+    }
+
+    /// A request is settled: its record is written now or soon.
+    pub(super) fn book(&mut self, request: RequestIx) {
         let settled = &mut self.settled[request.ix()];
-        assert!(!*settled, "request {} has its record already", request.0);
+        assert!(!*settled, "request {} is settled already", request.0);
         *settled = true;
+        self.stats[self.trace.turn(request).session.ix()].settled += 1;
+    }
+
+    /// Writes the record of a settled request that ended at `now`.
+    pub(super) fn write(&mut self, now: Time, request: RequestIx, sent: Sent, mut ending: Ending) {
         self.ended += 1;
-        self.stats[planned.session.ix()].settled += 1;
         let tokens = std::mem::take(&mut ending.token_runs);
         let record = match sent {
             Sent::Yes(turn) => self.sent_record(now, request, turn, ending),

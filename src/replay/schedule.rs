@@ -28,6 +28,7 @@ pub(super) enum Wake {
     Stall(RequestIx),
     Total(RequestIx),
     PollLoads,
+    LastWord(RequestIx),
 }
 
 impl Wake {
@@ -37,6 +38,7 @@ impl Wake {
             Wake::Stall(_) => WakeReason::Stall,
             Wake::Total(_) => WakeReason::TotalTimeout,
             Wake::PollLoads => WakeReason::LoadPoll,
+            Wake::LastWord(_) => WakeReason::LastWord,
         }
     }
 }
@@ -108,6 +110,7 @@ impl Replayer<'_> {
                     let limit = self.config.replay.request_timeout_s;
                     self.give_up(now, request, ErrorClass::TotalTimeout, format!("no end after {limit} s"));
                 }
+                Wake::LastWord(request) => self.write_given_up(now, request),
                 Wake::PollLoads => {
                     self.actions.push_back(Action::PollLoads);
                     self.arm(now + Dur::from_millis(self.config.replay.load_poll_ms), Wake::PollLoads);

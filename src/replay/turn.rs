@@ -28,14 +28,8 @@ pub(super) enum Stage {
     Admitting(AdmitKind),
     Opening,
     Generating,
-}
-
-/// A stream that went quiet.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Quiet {
-    pub first_token_at: Option<Time>,
-    pub since: Time,
-    pub output_tokens: u32,
+    /// Nothing: its stream is being closed.
+    GivenUp,
 }
 
 #[derive(Debug)]
@@ -69,7 +63,6 @@ pub(super) struct Turn {
     pub intended: Option<WorkerId>,
     /// Number of this send to the router, from 1.
     pub router_send: Option<u64>,
-    pub quiet: Option<Quiet>,
     pub stall_timer: Option<TimerKey>,
     pub total_timer: Option<TimerKey>,
 }
@@ -97,7 +90,6 @@ impl Turn {
             departed: None,
             intended: None,
             router_send: None,
-            quiet: None,
             stall_timer: None,
             total_timer: None,
         }

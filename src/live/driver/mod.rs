@@ -51,6 +51,9 @@ const TASKS_AT_ONCE: u32 = 16;
 /// Wall time for what is made between the start of the driver's thread and that of the run: client, replayer.
 const PREPARE: Duration = Duration::from_millis(20);
 
+/// Longest wait for what had arrived of a request that was given up: a client tells as soon as it gets to run.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
 /// What a driver is told beside machines and target.
 #[derive(Debug, Clone, Copy)]
 pub struct DriveOptions {
@@ -151,7 +154,8 @@ fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
             health::watch(&client.looker(), workers, every, &heard);
         }
         notices.map(|notices| tokio::spawn(pass_on(notices, heard)));
-        let replayer = Replayer::new(trace, setup.replayer, ideal_hits).with_told_sends();
+        let replayer = Replayer::new(trace, setup.replayer, ideal_hits);
+        let replayer = replayer.with_told_sends(ends.clock.of_wall(LAST_WORD));
         let turning = Turning::new(replayer, client, ends, hears, options.drain);
         let ended = turning.run().await.map_err(LiveError::Start)?;
         Ok::<_, LiveError>(end::settle(ended, &target, &options, sampler).await)

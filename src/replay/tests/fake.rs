@@ -120,6 +120,7 @@ pub enum Fault {
 #[derive(Debug)]
 enum Due {
     Tell(Event),
+    LastWord(Answer),
     Served(Generate, WorkerId, u32, Time),
     Strike(Fault),
 }
@@ -153,6 +154,8 @@ pub struct Fake {
     map: BTreeMap<SessionIx, u16>,
     inside: BTreeMap<RequestIx, u16>,
     aborted: BTreeSet<RequestIx>,
+    /// First and only token of those that hang.
+    quiet: BTreeMap<RequestIx, Time>,
 }
 
 impl Fake {
@@ -179,6 +182,7 @@ impl Fake {
             map: BTreeMap::new(),
             inside: BTreeMap::new(),
             aborted: BTreeSet::new(),
+            quiet: BTreeMap::new(),
         }
     }
 
@@ -240,7 +244,18 @@ impl Fake {
             }
             Action::Abort { request } => {
                 self.aborted.insert(request);
-                self.inside.remove(&request);
+                let index = self.inside.remove(&request);
+                let heard = self.quiet.get(&request).filter(|first| **first <= now).map(|first| Answer {
+                    http_status: Some(200),
+                    decode_worker: index.map(|index| WorkerId::new(self.role, index)),
+                    output_tokens: 1,
+                    first_token_at: Some(*first),
+                    last_token_at: Some(*first),
+                    token_runs: vec![TokenRun { first: *first, step: Dur::ZERO, count: 1 }],
+                    ..Answer::unheard(request)
+                });
+                let heard = heard.unwrap_or_else(|| Answer::unheard(request));
+                self.at(now, Due::LastWord(heard));
             }
             Action::PollLoads => {
                 let reports = self.workers.iter().zip(0u16..).filter(|(worker, _)| worker.up);
@@ -355,7 +370,8 @@ impl Fake {
         }
         if self.hanging.contains(&request) {
             let first = at + Dur::from_millis(40);
-            let silent = Event::Silent { request, first_token_at: Some(first), since: first, output_tokens: 1 };
+            self.quiet.insert(request, first);
+            let silent = Event::Silent { request, since: first };
             return self.tell(first, silent);
         }
         let incarnation = self.workers[usize::from(index)].incarnation;
@@ -400,6 +416,7 @@ impl Fake {
         self.drop_idle(now);
         match due {
             Due::Tell(Event::Finished(answer)) if self.aborted.contains(&answer.request) => None,
+            Due::LastWord(answer) => Some(Event::Finished(Box::new(answer))),
             Due::Tell(event) => {
                 if let Event::Finished(answer) = &event {
                     self.inside.remove(&answer.request);
@@ -527,8 +544,8 @@ pub fn run_watched(
             break;
         }
         let wake = replayer.poll_timeout().map(|(at, _)| at);
-        assert!(wake.is_some() || replayer.in_flight() > 0, "a lost wake at {now}");
         let told = fake.next();
+        assert!(wake.is_some() || told.is_some(), "a lost wake at {now}");
         let next = wake.into_iter().chain(told).min().expect("something to wait for");
         assert!(next >= now, "time runs forward");
         now = next;

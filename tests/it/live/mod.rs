@@ -7,6 +7,7 @@ mod cases;
 mod doctor;
 mod driver;
 mod faults;
+mod given_up;
 mod network;
 mod parity;
 mod refusals;
