@@ -13,6 +13,7 @@ use memchr::memchr_iter;
 
 use crate::base::{RequestIx, Rng};
 use crate::kv::{BlockPath, BlockTree, NodeId};
+use crate::live::decimal::{Digits, decimal};
 use crate::trace::Trace;
 
 /// Streams of the generators: blocks, and what no block covers.
@@ -221,7 +222,7 @@ fn offset_of(text: &[u8], nth: u32) -> usize {
 fn write_ids(out: &mut Vec<u8>, rng: &mut Rng, tokens: u32, (first, count): (u32, u32)) {
     for _ in 0..tokens {
         let id = first + rng.below(u64::from(count)) as u32;
-        out.extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
+        out.extend_from_slice(decimal(id, &mut Digits::default()));
         out.push(b',');
     }
 }
