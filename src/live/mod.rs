@@ -11,6 +11,7 @@ mod blame;
 pub mod client;
 pub mod clock;
 pub mod cluster;
+mod decimal;
 pub mod driver;
 mod embedded;
 mod heard;

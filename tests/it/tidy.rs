@@ -82,7 +82,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ("polars_arrow", &["results/frame.rs"]),
     ("polars_parquet", &["results/frame.rs"]),
     ("memchr", &["trace", "live"]),
-    ("itoa", &["live"]),
     ("flate2", &["trace", "cli/trace/target.rs"]),
     ("zstd", &["trace", "cli/trace/target.rs"]),
     ("sha2", &["trace", "cli"]),
