@@ -3,6 +3,7 @@
 //! Owns the tree of prefix-chained blocks ([`BlockTree`]), the hashes and tokens that name a block, and KV events as data
 //! ([`KvEvent`]). An engine's cache and a policy's belief keep their own marks beside the tree's node ids.
 
+pub mod directory;
 mod event;
 mod hash;
 mod tokens;

@@ -1,0 +1,1 @@
+//! States of instances as a table of what happens and what follows; properties of plans.
