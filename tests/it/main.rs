@@ -17,6 +17,7 @@ mod cluster;
 mod damage;
 mod docs;
 mod interrupts;
+mod kv;
 mod live;
 mod replicas;
 mod results;

@@ -1,0 +1,4 @@
+//! KV events: families of conformance cases as data, one test each.
+
+mod discovery;
+mod etcd;
