@@ -1,6 +1,6 @@
 //! Vocabulary every module shares: time, ids, seeded randomness, numbers in words.
 //!
-//! Owns nothing that behaves: newtypes, their arithmetic and their spelling only.
+//! Owns nothing that behaves: newtypes, their arithmetic and their spelling, and how words and addresses are read.
 //! Invariant: no clock, no global state; a [`Time`] always comes from the caller.
 
 mod host;

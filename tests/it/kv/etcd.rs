@@ -3,7 +3,13 @@
 
 use std::env;
 #[cfg(feature = "etcd")]
-use std::process::{Command, Stdio};
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+#[cfg(feature = "etcd")]
+use crate::run::root;
 
 /// Whether the tests can run; the reason why not is printed, or fails them.
 fn is_there(why_not: Option<&str>) -> bool {
@@ -19,10 +25,14 @@ fn a_real_etcd_is_followed() {
     is_there(Some("this build has no etcd client (cargo test --features etcd; it needs protoc)"));
 }
 
+/// The server's binary: where scripts/test_tools.sh puts it, or on the path.
 #[cfg(feature = "etcd")]
-fn is_installed() -> bool {
-    let version = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
-    is_there(version.is_err().then_some("no etcd is on the path (scripts/test_tools.sh installs it)"))
+fn binary() -> Option<PathBuf> {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let own = target.join("test-tools-etcd/usr/bin/etcd");
+    let binary = if own.exists() { own } else { "etcd".into() };
+    let version = Command::new(&binary).arg("--version").stdout(Stdio::null()).status();
+    is_there(version.is_err().then_some("there is no etcd (scripts/test_tools.sh brings it)")).then_some(binary)
 }
 
 #[cfg(feature = "etcd")]
@@ -39,17 +49,17 @@ mod real {
     use tokio::sync::mpsc;
     use tokio::time::{sleep, timeout};
 
-    use super::is_installed;
+    use super::binary;
     use crate::run::Scratch;
 
     /// A server on loopback; killed when it is dropped.
     struct Etcd(Child);
 
     impl Etcd {
-        fn start(data: &Path, ports: [u16; 2]) -> Etcd {
+        fn start(binary: &Path, data: &Path, ports: [u16; 2]) -> Etcd {
             let [client, peer] = ports.map(|port| format!("http://127.0.0.1:{port}"));
             let log = fs::File::create(data.with_extension("log")).unwrap();
-            let child = Command::new("etcd")
+            let child = Command::new(binary)
                 .args(["--name", "one", "--data-dir", data.to_str().unwrap()])
                 .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
                 .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
@@ -143,13 +153,11 @@ mod real {
 
     #[test]
     fn keys_come_change_and_go_and_leases_run_out() {
-        if !is_installed() {
-            return;
-        }
+        let Some(binary) = binary() else { return };
         let scratch = Scratch::new();
         in_time(async {
             let ports = two_free_ports();
-            let _etcd = Etcd::start(&scratch.path().join("data"), ports);
+            let _etcd = Etcd::start(&binary, &scratch.path().join("data"), ports);
             let mut client = client(ports[0]).await;
             let key = "/prod/XLLM:PREFILL:h:8000";
             client.put(key, registration(1), None).await.unwrap();
@@ -179,13 +187,11 @@ mod real {
 
     #[test]
     fn a_server_that_is_back_tells_only_what_changed() {
-        if !is_installed() {
-            return;
-        }
+        let Some(binary) = binary() else { return };
         let scratch = Scratch::new();
         in_time(async {
             let (ports, data) = (two_free_ports(), scratch.path().join("data"));
-            let etcd = Etcd::start(&data, ports);
+            let etcd = Etcd::start(&binary, &data, ports);
             let mut writer = client(ports[0]).await;
             for name in ["a:1", "b:1"] {
                 writer.put(format!("XLLM:PREFILL:{name}"), registration(1), None).await.unwrap();
@@ -195,7 +201,7 @@ mod real {
             drop(etcd);
             let News::Notice(text) = heard.next().await else { panic!("a notice") };
             assert!(text.contains("instances stay as they are"), "{text}");
-            let _etcd = Etcd::start(&data, ports);
+            let _etcd = Etcd::start(&binary, &data, ports);
             let mut writer = client(ports[0]).await;
             // Whether these fall before the new listing or after it, they are all there is to tell.
             writer.delete("XLLM:PREFILL:b:1", None).await.unwrap();
