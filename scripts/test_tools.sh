@@ -30,7 +30,7 @@ if ! command -v etcd >/dev/null && [ ! -x "$etcd/usr/bin/etcd" ]; then
     rm -rf "$etcd"
     mkdir -p "$etcd"
     apt-cache show etcd-server >/dev/null 2>&1 || apt-get update -qq
-    (cd "$etcd" && apt-get download -qq etcd-server && dpkg-deb -x etcd-server_*.deb . && rm etcd-server_*.deb)
+    (cd "$etcd" && apt-get -o APT::Sandbox::User=root download -qq etcd-server && dpkg-deb -x etcd-server_*.deb . && rm etcd-server_*.deb)
     printf 'etcd is in %s\n' "$etcd"
 fi
 

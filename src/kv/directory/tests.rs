@@ -38,6 +38,9 @@ enum Happens {
     Nothing,
 }
 
+/// When, in milliseconds, and what.
+type History = [(u64, Happens)];
+
 fn input(happens: Happens, probe: u64) -> Option<TableInput> {
     let name = || "a".to_owned();
     let other = || Identity::Incarnation("i2".into());
@@ -58,7 +61,7 @@ fn input(happens: Happens, probe: u64) -> Option<TableInput> {
 }
 
 /// Plays a history; what the table tells, with `probe` for a question.
-fn play(history: &[(u64, Happens)]) -> Vec<String> {
+fn play(history: &History) -> Vec<String> {
     let mut table = InstanceTable::new();
     let (mut probe, mut told) = (0, Vec::new());
     for (ms, happens) in history {
@@ -88,7 +91,7 @@ fn states_follow_leases_probes_and_heartbeats() {
         Beat, BeatOfOther, LeaseLost, LeaseLostOfOther, Nothing, ProbeFails, ProbeOk, Put, PutOther, Withdrawn,
     };
     let comes = "->ACTIVE Registered";
-    let table: &[(&[(u64, Happens)], &[&str])] = &[
+    let table: &[(&History, &[&str])] = &[
         (&[(0, Put), (5, Put), (9, Beat), (99_999, Nothing)], &[comes]),
         (&[(0, Put), (5, PutOther)], &[comes, "ACTIVE>- Replaced", comes]),
         (&[(0, Put), (5, Withdrawn), (6, Withdrawn), (7, Beat)], &[comes, "ACTIVE>- Withdrawn"]),
