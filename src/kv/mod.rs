@@ -4,6 +4,7 @@
 //! ([`KvEvent`]), with their bytes in [`wire`]. An engine's cache and a policy's belief keep their own marks beside the
 //! tree's node ids.
 
+pub mod directory;
 mod event;
 mod hash;
 pub mod index;

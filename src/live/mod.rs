@@ -15,6 +15,7 @@ mod decimal;
 pub mod driver;
 mod embedded;
 mod heard;
+pub mod kv;
 pub mod probe;
 mod resolve;
 mod secrets;
