@@ -274,7 +274,6 @@ fn builder(connect: Duration, counts: &Arc<Counts>) -> ClientBuilder {
         .retry(reqwest::retry::never())
         .http1_only()
         .tcp_nodelay(true)
-        .resolve_to_addrs("localhost", &both_loopbacks())
         // The port is the URL's.
         .resolve_to_addrs("localhost", &loopbacks().map(|ip| SocketAddr::new(ip, 0)))
         .connect_timeout(connect)
