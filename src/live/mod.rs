@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod driver;
 mod embedded;
 mod heard;
+pub mod kv;
 pub mod probe;
 mod resolve;
 mod secrets;

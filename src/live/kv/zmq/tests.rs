@@ -1,0 +1,1 @@
+//! Scripted peers on loopback, and our sockets against each other.
