@@ -182,10 +182,7 @@ impl Connection {
     }
 }
 
-async fn write_front(
-    write: &mut (impl AsyncWrite + Unpin),
-    out: &mut VecDeque<Bytes>,
-) -> Result<(), ZmqError> {
+async fn write_front(write: &mut (impl AsyncWrite + Unpin), out: &mut VecDeque<Bytes>) -> Result<(), ZmqError> {
     let Some(front) = out.front_mut() else { return Ok(()) };
     if write.write_buf(front).await? == 0 {
         return Err(ZmqError::Closed);

@@ -120,7 +120,8 @@ async fn bind_path(path: &Path) -> io::Result<Listener> {
     let listen = || UnixListener::bind(path).map(|listener| Listener::Ipc(listener, path.to_owned()));
     match listen() {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let left_over = UnixStream::connect(path).await.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+            let left_over =
+                UnixStream::connect(path).await.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
             if !left_over {
                 return Err(error);
             }

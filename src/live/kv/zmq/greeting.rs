@@ -84,7 +84,8 @@ impl Role {
     pub fn judge_ready(self, command: &Command) -> Result<(), ZmqError> {
         match command.name.as_slice() {
             b"READY" => {
-                let found = find(&command.data, "Socket-Type")?.ok_or(ZmqError::Malformed("READY without Socket-Type"))?;
+                let found =
+                    find(&command.data, "Socket-Type")?.ok_or(ZmqError::Malformed("READY without Socket-Type"))?;
                 self.judge(&String::from_utf8_lossy(found))
             }
             b"ERROR" => Err(refused(&command.data)),

@@ -54,7 +54,7 @@ pub enum Input {
 /// What a machine wants of its subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Ask for a replay, in place of one under way.
+    /// Ask for a replay, in place of one under way. Means nothing without a connection: ask after `Connected`.
     AskReplay {
         /// First sequence number wanted.
         from: u64,
@@ -69,7 +69,7 @@ pub enum Command {
 pub trait StreamSink {
     /// Takes what happened.
     fn input(&mut self, input: Input);
-    /// What it wants now; asked until `None` after each input.
+    /// What it wants now; asked until `None` after inputs.
     fn command(&mut self) -> Option<Command>;
     /// When it wants to be woken, whatever comes until then.
     fn wake_at(&self) -> Option<Instant>;
@@ -148,10 +148,10 @@ impl Replay<'_> {
 /// A sink may ask again the moment a replay fails; the wait before keeps that from being a busy loop.
 async fn ask(options: &StreamOptions, from: u64, not_before: Instant) -> Result<DealerSocket, ZmqError> {
     sleep_until(not_before).await;
-    let endpoint = options.replay_endpoint.as_ref().ok_or_else(|| ZmqError::Endpoint {
-        endpoint: String::new(),
-        problem: "no replay endpoint is configured",
-    })?;
+    let endpoint = options
+        .replay_endpoint
+        .as_ref()
+        .ok_or_else(|| ZmqError::Endpoint { endpoint: String::new(), problem: "no replay endpoint is configured" })?;
     let request: [&[u8]; 2] = [&[], &from.to_be_bytes()];
     DealerSocket::ask(endpoint, &request, &options.limits, options.replay_timeout).await
 }

@@ -1,1 +1,0 @@
-//! Scripted peers on loopback, and our sockets against each other.
