@@ -54,14 +54,25 @@ impl Connection {
                 self.write.write_all(&greeting::rest()).await?;
                 let rest = self.raw(greeting::REST_BYTES).await?;
                 self.answers_ping = greeting::judge_rest(opening[10], &rest)?;
-                self.write.write_all(&encode_command("READY", &role.ready())).await?;
-                match self.item().await? {
+                match self.exchange_ready(role).await? {
                     Item::Command(command) => role.judge_ready(&command)?,
                     Item::Message(_) => return Err(ZmqError::Malformed("a message before READY")),
                 }
             }
         }
         Ok(())
+    }
+
+    /// libzmq closes without a word when it reads a READY of a kind that it does not speak with, often before its own is out.
+    async fn exchange_ready(&mut self, role: Role) -> Result<Item, ZmqError> {
+        let exchange = async {
+            self.write.write_all(&encode_command("READY", &role.ready())).await?;
+            self.item().await
+        };
+        exchange.await.map_err(|error| match error {
+            ZmqError::Closed | ZmqError::Broken(_) => ZmqError::HungUp { own: role.name() },
+            other => other,
+        })
     }
 
     async fn raw(&mut self, bytes: usize) -> Result<bytes::BytesMut, ZmqError> {

@@ -64,6 +64,12 @@ pub enum ZmqError {
         /// The peer's.
         found: String,
     },
+    /// The peer greeted, heard what we are, and closed.
+    #[error("the peer closed on hearing of a {own} socket: check that the port is not of another kind")]
+    HungUp {
+        /// Ours.
+        own: &'static str,
+    },
     /// The peer refused with an ERROR command.
     #[error("the peer refused: {0}")]
     Refused(String),

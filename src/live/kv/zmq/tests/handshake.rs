@@ -110,6 +110,14 @@ async fn a_peer_that_leaves_early_or_was_never_there_is_told_apart() {
     let limits = patient();
     let (connected, ()) = soon(async { join!(SubSocket::connect(&endpoint, b"", &limits), serve) }).await;
     assert!(matches!(connected, Err(ZmqError::Closed | ZmqError::Broken(_))));
+    let (endpoint, serve) = peer(async |mut stream| {
+        stream.write_all(&greeting(1, "NULL")).await.unwrap();
+        expect(&mut stream, &subscriber_hello("")[..64]).await;
+    })
+    .await;
+    let (connected, ()) = soon(async { join!(SubSocket::connect(&endpoint, b"", &limits), serve) }).await;
+    let hung_up = "the peer closed on hearing of a SUB socket: check that the port is not of another kind";
+    assert_eq!(connected.err().unwrap().to_string(), hung_up);
     let gone = soon(SubSocket::connect(&endpoint, b"", &limits)).await.err().unwrap();
     assert!(matches!(gone, ZmqError::Unreachable { .. }), "{gone}");
     let unknown: Endpoint = "tcp://no-such-host.invalid:5557".parse().unwrap();
