@@ -12,3 +12,4 @@ mod refusals;
 mod smg;
 mod soak;
 mod wire;
+mod zmq;
