@@ -5,7 +5,7 @@
 //! makes it wait longer than its limits.
 //!
 //! The transport is our own because the crate `zeromq` 0.7, else the one to use, cannot serve here; each of these was
-//! reproduced with it (docs/kv-events.md, "Transport"): a PING, which any publisher with heartbeats sends, ends the
+//! measured with it (docs/kv-events.md, "Transport"): a PING, which any publisher with heartbeats sends, ends the
 //! connection; a frame that announces 1 TiB aborts the process and an endless multipart message grows without bound,
 //! since there is no limit of size; a reconnect hangs for ever before a peer that accepts and stays silent; after a reset
 //! behind READY the socket stays dead and says `Connected`; PUB holds two queues of 100,000 messages for a slow subscriber,
