@@ -4,3 +4,4 @@
 //! `crate::kv` do.
 
 pub mod registry;
+pub mod zmq;

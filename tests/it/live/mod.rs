@@ -15,3 +15,4 @@ mod sessions;
 mod smg;
 mod soak;
 mod wire;
+mod zmq;
