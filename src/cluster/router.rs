@@ -39,6 +39,8 @@ pub type Eligible<'a> = &'a [Option<u32>];
 pub struct RouteAsk<'a> {
     /// Its routing header.
     pub wish: Wish,
+    /// Prefill worker it names, counted among all of them; obeyed whatever the policy, and refused when it is not alive.
+    pub prefill: Option<usize>,
     /// The prompt for `cache_aware`: see [`prefix_keys`]. May be empty for the other policies.
     pub prompt: &'a [u64],
 }
@@ -59,12 +61,13 @@ pub enum Wish {
 
 impl From<RoutingHeader> for RouteAsk<'_> {
     fn from(header: RoutingHeader) -> Self {
-        let wish = match header {
-            RoutingHeader::None => Wish::None,
-            RoutingHeader::RoutingKey(session) => Wish::Key(session.0.into()),
-            RoutingHeader::TargetWorker(index) => Wish::Target(index.into()),
+        let (wish, prefill) = match header {
+            RoutingHeader::None => (Wish::None, None),
+            RoutingHeader::RoutingKey(session) => (Wish::Key(session.0.into()), None),
+            RoutingHeader::TargetWorker(index) => (Wish::Target(index.into()), None),
+            RoutingHeader::TargetLegs { prefill, decode } => (Wish::Target(decode.into()), Some(prefill.into())),
         };
-        RouteAsk { wish, prompt: &[] }
+        RouteAsk { wish, prefill, prompt: &[] }
     }
 }
 
@@ -100,7 +103,11 @@ impl PdRouter {
             Wish::None | Wish::Key(_) | Wish::Target(_) => ask.wish,
         };
         let for_prefill = RouteAsk { wish: for_prefill, ..ask };
-        let p = self.prefill.select(for_prefill, prefill).ok_or("failed to select a prefill worker")?;
+        let p = match ask.prefill {
+            Some(index) => alive(index, prefill),
+            None => self.prefill.select(for_prefill, prefill),
+        };
+        let p = p.ok_or("failed to select a prefill worker")?;
         let d = self.decode.select(ask, decode).ok_or("failed to select a decode worker")?;
         Ok((p, d))
     }

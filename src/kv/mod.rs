@@ -3,12 +3,18 @@
 //! Owns the tree of prefix-chained blocks ([`BlockTree`]), the hashes and tokens that name a block, and KV events as data
 //! ([`KvEvent`]). An engine's cache and a policy's belief keep their own marks beside the tree's node ids.
 
+mod config;
 mod event;
 mod hash;
+mod lookup;
+mod prompt;
 mod tokens;
 mod tree;
 
+pub use config::{EventsConfig, EventsSwitch, OffloadConfig};
 pub use event::{BlockRemoved, BlockStored, Dialect, EngineHash, EventBatch, KvEvent, Recovery, Tier};
 pub use hash::{DEFAULT_HASH_SEED, HashChain, SequenceHash};
+pub use lookup::{PrefixLookup, Process, StreamHealth, StreamOrigin, WorkerHit};
+pub use prompt::PromptHashes;
 pub use tokens::BlockTokens;
 pub use tree::{BlockPath, BlockTree, Moved, NodeId};

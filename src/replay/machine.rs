@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::admission::AdmissionConfig;
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::kv::{PrefixLookup, StreamHealth, WorkerHit};
 use crate::policies::{HeaderMode, Policy, PolicyConfig};
-use crate::protocol::{Action, CallId, Event, TokenRun};
-use crate::record::{LedgerEvent, LedgerKind, RequestRecord, SessionFacts};
+use crate::protocol::{Action, CallId, Event, LoadReport, TokenRun};
+use crate::record::{CandidateScore, LedgerEvent, LedgerKind, RequestRecord, SessionFacts};
 use crate::replay::fleet::Fleet;
 use crate::replay::schedule::{Timers, Wake};
 use crate::replay::turn::{Queued, Stage, Turn};
@@ -27,8 +28,12 @@ pub struct ReplayerConfig {
     pub policy: PolicyConfig,
     /// Who lets sessions live on a D.
     pub admission: AdmissionConfig,
-    /// Workers serving at the start: decode workers, or colocated ones under `dp`. Others may join.
+    /// Workers serving at the start: prefill and decode workers, or colocated ones under `dp`. Others may join.
     pub workers: Vec<WorkerId>,
+    /// Loads they reported before the run.
+    pub initial_loads: Vec<LoadReport>,
+    /// What is expected of the KV index, where there is one.
+    pub index: IndexWatch,
     /// KV pool of a worker, tokens; used when the admission config says that the capacity is known.
     pub kv_pool_tokens: u64,
     /// Idle time after which a worker drops a session, as far as the replayer knows.
@@ -37,6 +42,15 @@ pub struct ReplayerConfig {
     pub header_mode: HeaderMode,
     /// The PD router picks decode workers by a counter of its own.
     pub router_round_robin: bool,
+}
+
+/// What is expected of the KV index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexWatch {
+    /// When its streams are looked at.
+    pub after: Dur,
+    /// The run stops when none of them is in step by then.
+    pub require: bool,
 }
 
 /// Why a wake was asked for.
@@ -50,6 +64,8 @@ pub enum WakeReason {
     TotalTimeout,
     /// Time to poll the loads.
     LoadPoll,
+    /// Time to look at the streams of the KV index.
+    IndexCheck,
 }
 
 /// What the replayer alone knows at the end of a run.
@@ -94,6 +110,12 @@ pub struct Replayer<'t> {
     pub(super) planned: Vec<Time>,
     pub(super) policy: Policy,
     pub(super) fleet: Fleet,
+    /// Prefill workers; empty under `dp`.
+    pub(super) prefill: Fleet,
+    pub(super) index: Option<Box<dyn PrefixLookup + Send>>,
+    pub(super) hits: Vec<WorkerHit>,
+    /// The streams, when none was in step in time and one had to be.
+    pub(super) index_failure: Option<Vec<StreamHealth>>,
     pub(super) table: SessionTable,
     pub(super) stats: Vec<SessionStats>,
     pub(super) settled: Vec<bool>,
@@ -129,6 +151,8 @@ impl<'t> Replayer<'t> {
         };
         let capacity = config.admission.capacity_known.then_some(config.kv_pool_tokens);
         let fleet = Fleet::new(role, &config.workers, capacity);
+        let prefills: &[WorkerId] = if role == Role::Decode { &config.workers } else { &[] };
+        let prefill = Fleet::new(Role::Prefill, prefills, None);
         let mut replayer = Replayer {
             trace,
             ideal_hits,
@@ -136,6 +160,10 @@ impl<'t> Replayer<'t> {
             policy: Policy::new(&config.policy, trace.sessions.len()),
             table: SessionTable::new(trace.sessions.len(), fleet.len()),
             fleet,
+            prefill,
+            index: None,
+            hits: Vec::new(),
+            index_failure: None,
             stats: vec![SessionStats::default(); trace.sessions.len()],
             settled: vec![false; trace.turns.len()],
             ended: 0,
@@ -157,8 +185,19 @@ impl<'t> Replayer<'t> {
             ledger: VecDeque::new(),
             config,
         };
+        let loads = std::mem::take(&mut replayer.config.initial_loads);
+        if replayer.config.policy.reads_loads() {
+            replayer.hear_loads(loads);
+        }
         replayer.plan_first_turns();
         replayer
+    }
+
+    /// Lets the policy read this index.
+    pub fn with_index(mut self, index: Box<dyn PrefixLookup + Send>) -> Replayer<'t> {
+        self.index = Some(index);
+        self.arm(Time::ZERO + self.config.index.after, Wake::IndexCheck);
+        self
     }
 
     /// Goes by [`Event::Sent`]: until then a request counts as not sent. Without it an action is sent when it is made.
@@ -227,6 +266,11 @@ impl<'t> Replayer<'t> {
         self.stopped
     }
 
+    /// All streams of the index, when the run was stopped because none was in step in time.
+    pub fn index_failure(&self) -> Option<&[StreamHealth]> {
+        self.index_failure.as_deref()
+    }
+
     /// Requests planned.
     pub fn planned(&self) -> u64 {
         self.trace.turns.len() as u64
@@ -292,6 +336,7 @@ impl<'t> Replayer<'t> {
             turn_id: what.request.map(|request| self.trace.turn(request).turn_id),
             worker: what.worker.map(|worker| worker.to_string()),
             detail: what.detail,
+            candidates: what.candidates,
         });
     }
 
@@ -307,6 +352,7 @@ pub(super) struct Note {
     pub request: Option<RequestIx>,
     pub worker: Option<WorkerId>,
     pub detail: Option<String>,
+    pub candidates: Vec<CandidateScore>,
 }
 
 impl Note {

@@ -11,7 +11,7 @@ use crate::protocol::{
     LoadReport, Phases, Route, RoutingHeader, TokenRun, WorkerState,
 };
 use crate::record::{LedgerEvent, LedgerKind, RequestRecord};
-use crate::replay::{ReplayConfig, ReplayFacts, Replayer, ReplayerConfig};
+use crate::replay::{IndexWatch, ReplayConfig, ReplayFacts, Replayer, ReplayerConfig};
 use crate::trace::{SessionTrace, Trace, TraceMeta, TurnTrace};
 
 pub fn secs(s: f64) -> Time {
@@ -72,20 +72,40 @@ pub fn trace(sessions: &[(&str, Vec<Row>)]) -> Trace {
     Trace { meta, sessions: all, turns, tree, notices: Vec::new() }
 }
 
+/// Prefill workers, which are always up and idle.
+pub const PREFILLS: u16 = 2;
+
+/// The report of a worker that does nothing.
+pub fn idle(worker: WorkerId) -> LoadReport {
+    LoadReport {
+        worker,
+        token_usage: 0.0,
+        capacity_tokens: 1_000_000,
+        num_running: 0,
+        num_waiting: 0,
+        num_prealloc: 0,
+        num_transfer: 0,
+    }
+}
+
 pub fn config(policy: PolicyName, workers: u16) -> ReplayerConfig {
     let replay = ReplayConfig::default();
     let header_mode = match policy {
         PolicyName::Default => HeaderMode::None,
         PolicyName::Sticky => HeaderMode::RoutingKey,
         PolicyName::KvAware | PolicyName::CacheAware => HeaderMode::TargetWorker,
+        PolicyName::Car => HeaderMode::TargetLegs,
     };
+    let prefills = (0..PREFILLS).map(|index| WorkerId::new(Role::Prefill, index));
     ReplayerConfig {
         run_id: "run".into(),
         seed: 1,
         replay,
         policy: PolicyConfig { name: policy, ..PolicyConfig::default() },
         admission: AdmissionConfig { cap_max: 16, ..AdmissionConfig::default() },
-        workers: (0..workers).map(|index| WorkerId::new(Role::Decode, index)).collect(),
+        workers: prefills.chain((0..workers).map(|index| WorkerId::new(Role::Decode, index))).collect(),
+        initial_loads: Vec::new(),
+        index: IndexWatch { after: dur(5.0), require: false },
         kv_pool_tokens: 83_000,
         session_idle_timeout: None,
         header_mode,
@@ -245,14 +265,11 @@ impl Fake {
             Action::PollLoads => {
                 let reports = self.workers.iter().zip(0u16..).filter(|(worker, _)| worker.up);
                 let reports = reports.map(|(worker, index)| LoadReport {
-                    worker: WorkerId::new(self.role, index),
                     token_usage: used(worker) as f64 / self.capacity as f64,
                     capacity_tokens: self.capacity,
-                    num_running: 0,
-                    num_waiting: 0,
-                    num_prealloc: 0,
-                    num_transfer: 0,
+                    ..idle(WorkerId::new(self.role, index))
                 });
+                let reports = reports.chain((0..PREFILLS).map(|index| idle(WorkerId::new(Role::Prefill, index))));
                 let reports = reports.collect();
                 self.tell(back, Event::Loads(reports));
             }
@@ -301,7 +318,9 @@ impl Fake {
             (0u16..).zip(&self.workers).filter(|(_, worker)| worker.up).map(|(index, _)| index).collect();
         match generate.route {
             Route::Worker(worker) => Some(worker.index),
-            Route::Router(RoutingHeader::TargetWorker(index)) => up.contains(&index).then_some(index),
+            Route::Router(RoutingHeader::TargetWorker(index) | RoutingHeader::TargetLegs { decode: index, .. }) => {
+                up.contains(&index).then_some(index)
+            }
             Route::Router(RoutingHeader::RoutingKey(session)) => {
                 if let Some(bound) = self.map.get(&session).filter(|index| up.contains(index)) {
                     return Some(*bound);

@@ -53,6 +53,7 @@ fn needs() -> Needs {
         admission: true,
         loads: false,
         target_header: true,
+        prefill_header: false,
         routing_key: false,
         kv_pool_tokens: 83_000,
     }
