@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::admission::AdmissionConfig;
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
-use crate::kv::{PrefixLookup, StreamHealth, WorkerHit};
+use crate::kv::{PrefixLookup, WorkerHit};
 use crate::policies::{HeaderMode, Policy, PolicyConfig};
 use crate::protocol::{Action, CallId, Event, LoadReport, TokenRun};
 use crate::record::{CandidateScore, LedgerEvent, LedgerKind, RequestRecord, SessionFacts};
 use crate::replay::fleet::Fleet;
 use crate::replay::schedule::{Timers, Wake};
 use crate::replay::turn::{Queued, Stage, Turn};
-use crate::replay::{Mechanism, ReplayConfig, Schedule, plan};
+use crate::replay::{Mechanism, NoIndex, ReplayConfig, Schedule, plan};
 use crate::sessions::SessionTable;
 use crate::trace::Trace;
 
@@ -114,8 +114,7 @@ pub struct Replayer<'t> {
     pub(super) prefill: Fleet,
     pub(super) index: Option<Box<dyn PrefixLookup + Send>>,
     pub(super) hits: Vec<WorkerHit>,
-    /// The streams, when none was in step in time and one had to be.
-    pub(super) index_failure: Option<Vec<StreamHealth>>,
+    pub(super) no_index: Option<NoIndex>,
     pub(super) table: SessionTable,
     pub(super) stats: Vec<SessionStats>,
     pub(super) settled: Vec<bool>,
@@ -163,7 +162,7 @@ impl<'t> Replayer<'t> {
             prefill,
             index: None,
             hits: Vec::new(),
-            index_failure: None,
+            no_index: None,
             stats: vec![SessionStats::default(); trace.sessions.len()],
             settled: vec![false; trace.turns.len()],
             ended: 0,
@@ -266,9 +265,9 @@ impl<'t> Replayer<'t> {
         self.stopped
     }
 
-    /// All streams of the index, when the run was stopped because none was in step in time.
-    pub fn index_failure(&self) -> Option<&[StreamHealth]> {
-        self.index_failure.as_deref()
+    /// Why the run was stopped, when no stream of the index was in step in time and one had to be.
+    pub fn no_index(&self) -> Option<&NoIndex> {
+        self.no_index.as_ref()
     }
 
     /// Requests planned.

@@ -26,5 +26,6 @@ mod turn;
 mod tests;
 
 pub use config::{FirstTurn, Mechanism, OnTurnFailure, ReplayConfig, Schedule};
+pub use index::NoIndex;
 pub use machine::{IndexWatch, ReplayFacts, Replayer, ReplayerConfig, WakeReason};
 pub use observer::{Observer, Progress, RunEnd, RunStatus};

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::diagnose::{Diagnosis, Signals, diagnose};
+use super::index::IndexUse;
 use super::integrity::{Evidence, judge};
 use super::latency::LatencyTally;
 use super::modes::{self, ModeTally};
@@ -46,6 +47,7 @@ pub struct Accumulator {
     errors: ErrorTally,
     lengths: Lengths,
     signals: Signals,
+    index: IndexUse,
     window: Option<Window>,
     input_tokens: u64,
     output_tokens: u64,
@@ -71,6 +73,7 @@ impl Accumulator {
             errors: ErrorTally::default(),
             lengths: Lengths::default(),
             signals: Signals::default(),
+            index: IndexUse::default(),
             window: None,
             input_tokens: 0,
             output_tokens: 0,
@@ -87,6 +90,7 @@ impl Accumulator {
         self.workers.add(record);
         self.errors.add(record);
         self.signals.add(record);
+        self.index.add(record);
         self.retried_requests += u64::from(record.attempts > 1);
         if record.outcome.is_ok() {
             self.input_tokens += u64::from(record.input_tokens);
@@ -144,6 +148,7 @@ impl Accumulator {
         let workers = self.workers.rows(&info.workers, &facts.workers);
         let spread = workers::spreads(&workers);
         let transfers = workers::transfers(&facts.transfers);
+        let index = self.index.finish(&facts.streams);
         let causes = diagnose(&Diagnosis {
             info,
             facts,
@@ -157,6 +162,7 @@ impl Accumulator {
             workers: &workers,
             spread: &spread,
             transfers: &transfers,
+            index: index.as_ref(),
         });
         let rate = |count: u64| duration.filter(|seconds| *seconds > 0.0).map(|seconds| count as f64 / seconds);
         let lengths = Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
@@ -185,6 +191,7 @@ impl Accumulator {
             spread,
             workers,
             transfers,
+            index,
             harness: facts.harness.clone(),
         })
     }

@@ -9,7 +9,7 @@ use crate::base::Time;
 use crate::cluster::{Cluster, Notice};
 use crate::engine::Cx;
 use crate::record::{LedgerEvent, LedgerKind, RunFacts};
-use crate::replay::{Observer, Progress, Replayer, ReplayerConfig, RunEnd, RunStatus};
+use crate::replay::{NoIndex, Observer, Progress, Replayer, ReplayerConfig, RunEnd, RunStatus};
 use crate::scenario::{Scenario, Setup, SetupError, fault_label};
 use crate::sim::guard::Guard;
 use crate::trace::{Trace, ideal_hits};
@@ -28,6 +28,9 @@ pub enum SimError {
     /// Scenario and trace do not fit together; nothing was run.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// The policy needs the KV index, and it saw nothing.
+    #[error(transparent)]
+    NoIndex(NoIndex),
     /// No wake is planned although requests are left. A bug of pdreplay, or a stream that hangs while all limits are off.
     #[error(
         "the run stands still at {at}: {left} of {planned} requests have not ended, {in_flight} of them are in flight; \
@@ -88,6 +91,9 @@ pub fn drive(trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result
     };
     driver.exchange()?;
     let broken_off = driver.wake_until_done()?;
+    if let Some(no_index) = driver.replayer.no_index() {
+        return Err(SimError::NoIndex(no_index.clone()));
+    }
     let facts = driver.facts();
     assert_eq!(driver.replayer.ended(), facts.planned, "every planned request has one record");
     let status = match (broken_off, driver.replayer.is_stopped()) {
