@@ -234,6 +234,21 @@ mod tests {
     }
 
     #[test]
+    fn a_named_p_is_obeyed_by_every_policy_or_refused() {
+        for prefill_policy in RouterPolicy::CHOICES {
+            let (decode_policy, stable_indices) = (RouterPolicy::ConsistentHashing, false);
+            let mut router = PdRouter::new(&RouterConfig { prefill_policy, decode_policy, stable_indices });
+            let mut pick = |prefill, alive: &[Option<u32>]| {
+                router.select(RoutingHeader::TargetLegs { prefill, decode: 1 }, alive, &[Some(0), Some(0)])
+            };
+            assert_eq!(pick(2, &[Some(0); 3]), Ok((2, 1)), "{prefill_policy:?}");
+            assert_eq!(pick(2, &[None, Some(0), Some(0)]), Ok((2, 1)), "P is counted among all");
+            let refused = Err("failed to select a prefill worker".to_owned());
+            assert_eq!([pick(0, &[None, Some(0)]), pick(5, &[Some(0)])], [refused.clone(), refused]);
+        }
+    }
+
+    #[test]
     fn an_index_among_the_eligible_moves_when_one_drops_out() {
         let config = RouterConfig {
             decode_policy: RouterPolicy::ConsistentHashing,

@@ -303,6 +303,18 @@ mod tests {
     }
 
     #[test]
+    fn a_p_is_named_by_index_or_name() {
+        let mut node = node(RouterPolicy::ConsistentHashing, [3, 2, 0]);
+        let mut to = |prefill| {
+            let routing = Routing { target: Some("1"), prefill: Some(prefill), ..Routing::default() };
+            names(node.choose(routing))
+        };
+        assert_eq!([to("2"), to(" 0"), to("P1"), to("2")], ["P2>D1", "P0>D1", "P1>D1", "P2>D1"]);
+        let refused = "failed to select a prefill worker";
+        assert_eq!([to("3"), to("D1"), to("-1"), to("http://x")], [refused; 4]);
+    }
+
+    #[test]
     fn only_the_healthy_are_chosen_and_loads_are_counted() {
         let mut node = node(RouterPolicy::RoundRobin, [1, 2, 0]);
         let d0 = WorkerId::new(Role::Decode, 0);

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::admission::AdmissionConfig;
 use crate::base::{Dur, RequestIx, Rng, Role, SessionIx, Time, WorkerId};
-use crate::kv::{BlockPath, BlockTree};
+use crate::kv::{BlockPath, BlockTree, PrefixLookup};
 use crate::policies::{HeaderMode, PolicyConfig, PolicyName};
 use crate::protocol::{
     Action, AdmitAnswer, AdmitAsk, AdmitKind, AdmitReason, Answer, CallError, ErrorClass, Event, Finish, Generate,
     LoadReport, Phases, Route, RoutingHeader, TokenRun, WorkerState,
 };
 use crate::record::{LedgerEvent, LedgerKind, RequestRecord};
-use crate::replay::{IndexWatch, ReplayConfig, ReplayFacts, Replayer, ReplayerConfig};
+use crate::replay::{IndexWatch, NoIndex, ReplayConfig, ReplayFacts, Replayer, ReplayerConfig};
 use crate::trace::{SessionTrace, Trace, TraceMeta, TurnTrace};
 
 pub fn secs(s: f64) -> Time {
@@ -167,6 +167,10 @@ pub struct Fake {
     pub chaos: Option<(Rng, f64)>,
     pub discovery: Dur,
     pub served_by: BTreeMap<u16, u32>,
+    /// What the replayer reads of a KV index.
+    pub index: Option<Box<dyn PrefixLookup + Send>>,
+    /// Prefill workers that tell no load.
+    pub mute: BTreeSet<u16>,
     due: BTreeMap<(Time, u64), Due>,
     created: u64,
     counter: u64,
@@ -193,6 +197,8 @@ impl Fake {
             chaos: None,
             discovery: dur(1.0),
             served_by: BTreeMap::new(),
+            index: None,
+            mute: BTreeSet::new(),
             due: BTreeMap::new(),
             created: 0,
             counter: 0,
@@ -269,7 +275,8 @@ impl Fake {
                     capacity_tokens: self.capacity,
                     ..idle(WorkerId::new(self.role, index))
                 });
-                let reports = reports.chain((0..PREFILLS).map(|index| idle(WorkerId::new(Role::Prefill, index))));
+                let telling = (0..PREFILLS).filter(|index| !self.mute.contains(index));
+                let reports = reports.chain(telling.map(|index| idle(WorkerId::new(Role::Prefill, index))));
                 let reports = reports.collect();
                 self.tell(back, Event::Loads(reports));
             }
@@ -397,7 +404,10 @@ impl Fake {
             request: generate.request,
             finish,
             http_status: Some(200),
-            prefill_worker: None,
+            prefill_worker: match generate.route {
+                Route::Router(RoutingHeader::TargetLegs { prefill, .. }) => Some(WorkerId::new(Role::Prefill, prefill)),
+                Route::Router(_) | Route::Worker(_) => None,
+            },
             decode_worker: worker,
             incarnation,
             cached_tokens: 0,
@@ -485,6 +495,7 @@ pub struct Run {
     pub facts: ReplayFacts,
     pub end: Time,
     pub fake: Fake,
+    pub no_index: Option<NoIndex>,
 }
 
 impl Run {
@@ -527,6 +538,9 @@ pub fn run_watched(
 ) -> Run {
     let ideal = vec![0; trace.turns.len()];
     let mut replayer = Replayer::new(trace, config, &ideal);
+    if let Some(index) = fake.index.take() {
+        replayer = replayer.with_index(index);
+    }
     let (mut records, mut ledger, mut actions) = (Vec::new(), Vec::new(), Vec::new());
     let mut now = Time::ZERO;
     for step in 0.. {
@@ -560,7 +574,8 @@ pub fn run_watched(
         }
     }
     let facts = replayer.facts(now);
-    Run { records, ledger, actions, facts, end: now, fake }
+    let no_index = replayer.no_index().cloned();
+    Run { records, ledger, actions, facts, end: now, fake, no_index }
 }
 
 pub fn run(trace: &Trace, config: ReplayerConfig, fake: Fake) -> Run {
