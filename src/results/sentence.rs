@@ -129,7 +129,7 @@ impl NoHits {
             (_, 0, _) => "the index had no stream".to_owned(),
             (0, _, events) => format!("no stream was in step at the end, {} heard", plural(events, "event")),
             (in_step, all, events) => {
-                format!("{in_step} of {} in step, {} heard", plural(all, "stream"), count(events))
+                format!("{in_step} of {} in step, {} heard", plural(all, "stream"), plural(events, "event"))
             }
         };
         let error = match (&self.stream, &self.endpoint) {

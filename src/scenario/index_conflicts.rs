@@ -59,3 +59,57 @@ fn unplaced(scenario: &Scenario) -> Vec<Conflict> {
         RouterKind::Auto | RouterKind::Pdreplay | RouterKind::Smg | RouterKind::SglangRouter => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::conflicts::{Severity, conflicts};
+    use super::super::load_text;
+    use super::*;
+
+    fn found(text: &str) -> Vec<(Severity, ConflictKind)> {
+        let scenario = load_text("x.toml", text).unwrap_or_else(|error| panic!("{error}"));
+        conflicts(&scenario).into_iter().map(|conflict| (conflict.severity, conflict.kind)).collect()
+    }
+
+    #[test]
+    fn what_the_index_cannot_show_is_told() {
+        let car = "policy.name = 'car'\nreplay.mechanism = 'pd'\n";
+        assert_eq!(found(car), []);
+        assert_eq!(found(&format!("{car}kv_events.enabled = 'off'")), [(Severity::Warn, ConflictKind::IndexOff)]);
+        let aware = "policy = { name = 'kv-aware', kv_aware = { overlap = 'index' } }\nreplay.mechanism = 'pd'\n";
+        assert_eq!(found(aware), [(Severity::Warn, ConflictKind::NoEventsToRead)]);
+        assert_eq!(found(&format!("{aware}engine.decode_radix_cache = true")), []);
+        let sessions = "policy.name = 'car'\nreplay.mechanism = 'kvc'";
+        assert_eq!(found(sessions), [(Severity::Warn, ConflictKind::MovesSessions)]);
+    }
+
+    #[test]
+    fn a_router_that_cannot_be_told_of_p_is_refused() {
+        let live = |kind: &str, legs: &str| {
+            format!(
+                "policy.name = 'car'\nreplay.mechanism = 'pd'\nlive = {{ target = 'sglang', router_kind = '{kind}', {legs} \
+                 prefill = ['http://p:1'], decode = ['http://d:1'] }}"
+            )
+        };
+        let routed = "router = 'http://r:1',";
+        for kind in ["smg", "sglang-router"] {
+            assert_eq!(found(&live(kind, routed)), [(Severity::Refuse, ConflictKind::PrefillNotPlaced)]);
+            assert_eq!(found(&live(kind, "legs = 'direct',")), []);
+        }
+        assert_eq!(found(&live("pdreplay", routed)), []);
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let refusal = |text: &str| load_text("x.toml", text).unwrap_err().to_string();
+        let off = refusal("kv_events = { enabled = 'off', require = true }");
+        assert!(off.contains("`kv_events.require` is true, but kv_events.enabled = \"off\""), "{off}");
+        let file = refusal("kv_events.config = 'kv_events.json'");
+        assert!(file.contains("`kv_events.config` names a file, but target \"embedded\""), "{file}");
+        let header = refusal(
+            "policy.name = 'car'\nreplay.mechanism = 'pd'\nlive = { target = 'sglang', router = 'http://r:1', prefill = \
+             ['http://p:1'], decode = ['http://d:1'], header = { prefill_name = '' } }",
+        );
+        assert!(header.contains("`live.header.prefill_name` is empty, but policy car"), "{header}");
+    }
+}

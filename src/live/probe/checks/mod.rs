@@ -121,8 +121,8 @@ impl Case<'_> {
 /// What a run that can go will suffer from all the same, a sentence each.
 pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 4] =
-        [router::members, router::target_header, workers::bootstrap, workers::caches];
+    let all: [fn(&Case) -> Option<Check>; 5] =
+        [router::members, router::target_header, router::prefill_header, workers::bootstrap, workers::caches];
     let found = all.into_iter().filter_map(|check| check(&case)).filter(|check| check.result != Verdict::Ok);
     let sentence = |check: Check| {
         let parts = [check.detail, check.will_be_off, check.remedy].into_iter().filter(|part| !part.is_empty());
@@ -134,7 +134,7 @@ pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
 /// Every check that applies, in the order a reader wants them.
 pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 21] = [
+    let all: [fn(&Case) -> Option<Check>; 22] = [
         workers::reachable,
         workers::authorized,
         workers::engines,
@@ -146,6 +146,7 @@ pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
         router::kind,
         router::members,
         router::target_header,
+        router::prefill_header,
         router::served_by,
         router::overload_protection,
         serving::sessions,

@@ -123,6 +123,21 @@ fn check(facts: &Facts, name: &str) -> Check {
 }
 
 #[test]
+fn only_our_own_router_hears_of_p() {
+    let both = Needs { prefill_header: true, ..needs() };
+    let mut found = all_well();
+    assert_eq!(find(&checks(&both, &target(), &found), "prefill header").result, Verdict::Ok);
+    for kind in [RouterKind::Smg, RouterKind::SglangRouter] {
+        found.router = Some(router(kind));
+        let told = find(&checks(&both, &target(), &found), "prefill header");
+        assert_eq!(told.result, Verdict::Warn);
+        assert!(told.detail.ends_with("does not know x-pdreplay-target-prefill"), "{}", told.detail);
+        assert!(cautions(&both, &target(), &found).iter().any(|text| text.contains("live.legs = \"direct\"")));
+        assert!(checks(&needs(), &target(), &found).iter().all(|check| check.check != "prefill header"));
+    }
+}
+
+#[test]
 fn a_target_that_has_everything_passes() {
     let found = checks(&needs(), &target(), &all_well());
     let bad: Vec<_> = found.iter().filter(|check| !matches!(check.result, Verdict::Ok | Verdict::Off)).collect();
