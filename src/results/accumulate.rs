@@ -116,17 +116,23 @@ impl Accumulator {
         self.lengths.shorter_but_ok += u64::from(shorter && !is_failure(record.outcome));
     }
 
-    /// The summary of everything pushed.
-    ///
-    /// # Errors
-    /// When planned requests and outcomes differ. An unfinished run may lack records; its gap is stated in the summary.
-    pub fn finish(self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
+    /// Requests planned and recorded.
+    fn accounted(&self, facts: &RunFacts, info: &RunInfo) -> Result<(u64, u64), SummaryError> {
         let planned = if facts.planned > 0 { facts.planned } else { info.requests };
         let recorded = self.outcomes.total();
         let may_lack = info.state == RunState::Unfinished && recorded < planned;
         if recorded != planned && !may_lack {
             return Err(SummaryError::Unaccounted { planned, recorded });
         }
+        Ok((planned, recorded))
+    }
+
+    /// The summary of everything pushed.
+    ///
+    /// # Errors
+    /// When planned requests and outcomes differ. An unfinished run may lack records; its gap is stated in the summary.
+    pub fn finish(self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
+        let (planned, recorded) = self.accounted(facts, info)?;
         let errors = self.errors.groups();
         let duration = self.window.map(|window| (window.last_end_ns - window.first_sent_ns) as f64 / 1e9);
         let integrity = judge(&Evidence {

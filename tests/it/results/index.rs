@@ -48,7 +48,7 @@ fn over_and_under_promised_tokens_do_not_cancel_out() {
     assert!(summary.causes.iter().all(|line| !matches!(line.cause, Cause::RanAsLoadOnly(_))));
     let text = render::summary(&summary, &Extras::default(), Style { width: 300, ..Style::default() });
     let line = text.lines().find(|line| line.starts_with("index")).unwrap();
-    assert!(line.contains("60 decisions · blind 30 (50 %)") && line.contains("1 of 2 streams in step"), "{line}");
+    assert!(line.contains("60 decisions · blind 30 (50.0 %)") && line.contains("1 of 2 streams in step"), "{line}");
     let json = serde_json::to_value(&summary).unwrap();
     assert_eq!(json["index"]["over_promised_tokens"], 29 * 60);
     assert_eq!(json["index"]["streams"][1]["last_error"], "connection refused");
