@@ -191,7 +191,7 @@ fn query(block_size: u32) -> Outcome {
 
 /// Stores and removes sessions until told to stop; million blocks a second.
 fn churn(writer: &mut StreamWriter, sequence: &mut u64, block_size: u32, stop: &AtomicBool) -> Result<f64, String> {
-    let fresh = 1_000_000..1_000_000 + 32 * CHAIN;
+    let fresh = 2048 * CHAIN..2080 * CHAIN;
     let rounds = [stores(63, fresh.clone(), block_size, own_tokens(63)), removals(63, fresh.clone())];
     let (mut blocks, began) = (0, Instant::now());
     while !stop.load(Ordering::Relaxed) {

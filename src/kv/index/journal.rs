@@ -50,6 +50,7 @@ impl Journal {
     pub fn commit(&mut self, slot: &Slot) {
         let ops = std::mem::take(&mut self.ops);
         for run in ops.chunk_by(|a, b| a.place.shard == b.place.shard).flat_map(|run| run.chunks(GROUP)) {
+            let _turn = slot.turn();
             let mut shard = slot.plane().write(run[0].place.shard);
             for &op in run {
                 self.make(&mut shard, slot, op);

@@ -18,7 +18,7 @@ pub(super) const GROUP: usize = 64;
 const SLOTS: u32 = u64::BITS;
 /// Shards of a plane. Many, so that a growing one is small and seldom the one a query needs.
 const SHARDS: usize = 1024;
-/// Changes a slot remembers: what a writer at full speed makes in a millisecond, several times a long query.
+/// Changes a slot remembers: several times what a writer at full speed makes during a long query.
 const NOTED: usize = 8192;
 
 /// See the module.
@@ -37,6 +37,7 @@ pub(super) struct Slot {
     retired: AtomicBool,
     changes: AtomicU64,
     noted: Box<[AtomicU32]>,
+    turn: Mutex<()>,
 }
 
 /// All planes.
@@ -83,6 +84,7 @@ impl Plane {
             retired: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             noted: (0..NOTED).map(|_| AtomicU32::new(0)).collect(),
+            turn: Mutex::new(()),
         })
     }
 
@@ -131,6 +133,11 @@ impl Slot {
     /// Whether [`Slot::retire`] was called.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
+    }
+
+    /// Held by its writer for a few changes at a time, and by a reader that could get no consistent look otherwise.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        lock(&self.turn)
     }
 
     /// Notes a block about to leave a tier, or to come to one while it is in the other. Only its one writer calls this.

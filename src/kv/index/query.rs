@@ -1,13 +1,10 @@
 //! A query: one walk along the prompt for all streams of a plane at once.
 //!
-//! Each stream's answer is what it held at one moment between two of its changes. Other than by locking all out, that is
-//! had by looking back: when a block of the hit changed between the walk's start and its end, or the stream's whole state
-//! was replaced, that stream is looked at again, [`ROUNDS`] times at most, and then answers 0.
+//! Each stream's answer is what it held at one moment between two of its changes. That is had by looking back: when a
+//! block of the hit changed between the walk's start and its end, or the stream's whole state was replaced, that stream is
+//! looked at again. After [`ROUNDS`] of that, its writer waits for one walk.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
-
-use hashbrown::HashTable;
 
 use crate::kv::SequenceHash;
 use crate::kv::index::plane::{GROUP, Plane, Slot, fingerprint};
@@ -16,8 +13,8 @@ use crate::kv::index::shard::Mark;
 use crate::kv::index::stream::Stream;
 use crate::kv::index::words::Match;
 
-/// Looks at a stream that changes under them.
-const ROUNDS: usize = 4;
+/// Looks at a stream that changes under them, before its writer has to wait; and then at one that is replaced each time.
+const ROUNDS: usize = 3;
 
 /// A stream being looked at.
 struct Look {
@@ -47,19 +44,32 @@ pub(super) fn query(streams: &[Arc<Stream>], mut prompt: Prompt<'_>) -> Vec<Matc
         looks.extend(slot.map(|slot| Look::new(at, slot)));
     }
     for _ in 0..ROUNDS {
-        looks = look_at(&looks, &mut prompt, &mut matches)
-            .into_iter()
-            .filter_map(|at| {
-                let (status, slot) = streams[at].look();
-                matches[at].stream = status;
-                slot.map(|slot| Look::new(at, slot))
-            })
-            .collect();
-        if looks.is_empty() {
-            break;
+        let again = look_at(&looks, &mut prompt, &mut matches);
+        looks = again.into_iter().filter_map(|at| look(at, streams, &mut matches)).collect();
+    }
+    for mut moving in looks {
+        for _ in 0..ROUNDS {
+            if look_at_held(&moving, &mut prompt, &mut matches) {
+                break;
+            }
+            let Some(next) = look(moving.at, streams, &mut matches) else { break };
+            moving = next;
         }
     }
     matches
+}
+
+/// The state of a stream as it is now, into its answer; and where to look for blocks when it has one.
+fn look(at: usize, streams: &[Arc<Stream>], matches: &mut [Match]) -> Option<Look> {
+    let (status, slot) = streams[at].look();
+    matches[at].stream = status;
+    slot.map(|slot| Look::new(at, slot))
+}
+
+/// Answers for a stream while its writer waits. False when its state was replaced as a whole.
+fn look_at_held(moving: &Look, prompt: &mut Prompt<'_>, matches: &mut [Match]) -> bool {
+    let _turn = moving.slot.turn();
+    look_at(&[Look::new(moving.at, Arc::clone(&moving.slot))], prompt, matches).is_empty()
 }
 
 /// Answers for the streams that stood still, and positions of the others.
@@ -75,14 +85,13 @@ fn look_at(looks: &[Look], prompt: &mut Prompt<'_>, matches: &mut [Match]) -> Ve
     for (plane, slots) in planes {
         let hits = walk(plane, slots, prompt);
         let hashes = prompt.known(plane.space());
-        let places = OnceCell::new();
         for look in looks.iter().filter(|look| Arc::ptr_eq(look.slot.plane(), plane)) {
             let number = look.slot.number() as usize;
-            let hit = hits.blocks[number] as usize;
-            if look.stood_still(hit, || places.get_or_init(|| Places::new(hashes))) {
+            let hit = &hashes[..hits.blocks[number] as usize];
+            if look.stood_still(hit) {
                 let block_size = u64::from(plane.space().block_size);
                 let host_only = hits.host_only.of(number);
-                matches[look.at].device_hit_tokens = (hit as u64 - host_only) * block_size;
+                matches[look.at].device_hit_tokens = (hit.len() as u64 - host_only) * block_size;
                 matches[look.at].host_only_hit_tokens = host_only * block_size;
             } else {
                 again.push(look.at);
@@ -154,44 +163,30 @@ impl Look {
         Look { at, slot, changes }
     }
 
-    /// Whether the first `hit` blocks were there at one moment, with the tiers that were seen.
-    fn stood_still<'p>(&self, hit: usize, places: impl FnOnce() -> &'p Places<'p>) -> bool {
+    /// Whether all of `hit` was there at one moment, with the tiers that were seen.
+    fn stood_still(&self, hit: &[SequenceHash]) -> bool {
         if self.slot.is_retired() {
             return false;
         }
         match self.slot.changed(self.changes) {
-            None => hit == 0,
-            Some(changed) if changed.is_empty() || hit == 0 => true,
-            Some(changed) => {
-                let places = places();
-                !changed.into_iter().any(|changed| places.has_within(changed, hit))
-            }
+            _ if hit.is_empty() => true,
+            None => false,
+            Some(changed) => changed.is_empty() || !have_common(hit, &changed),
         }
     }
 }
 
-/// Where the blocks of a prompt are in it, by fingerprint.
-struct Places<'a> {
-    hashes: &'a [SequenceHash],
-    table: HashTable<u32>,
-}
-
-impl<'a> Places<'a> {
-    fn new(hashes: &'a [SequenceHash]) -> Places<'a> {
-        let mut table = HashTable::with_capacity(hashes.len());
-        for (at, &hash) in hashes.iter().enumerate() {
-            table.insert_unique(spread(fingerprint(hash)), at as u32, |&at| spread(fingerprint(hashes[at as usize])));
-        }
-        Places { hashes, table }
+/// Whether a block of `hit` is among thousands of changed ones. A sieve of bits keeps nearly all from being searched for.
+fn have_common(hit: &[SequenceHash], changed: &[u32]) -> bool {
+    let mut sieve = vec![0u64; (changed.len() * 4).next_power_of_two()];
+    let words = sieve.len() - 1;
+    let place = |changed: u32| ((changed >> 6) as usize & words, 1u64 << (changed & 63));
+    for &changed in changed {
+        let (word, bit) = place(changed);
+        sieve[word] |= bit;
     }
-
-    fn has_within(&self, changed: u32, blocks: usize) -> bool {
-        let is_it = |at: usize| at < blocks && fingerprint(self.hashes[at]) == changed;
-        self.table.find(spread(changed), |&at| is_it(at as usize)).is_some()
-    }
-}
-
-/// The table wants its bits at both ends.
-fn spread(fingerprint: u32) -> u64 {
-    u64::from(fingerprint) << 32 | u64::from(fingerprint)
+    hit.iter().map(|&hash| fingerprint(hash)).any(|hash| {
+        let (word, bit) = place(hash);
+        sieve[word] & bit != 0 && changed.contains(&hash)
+    })
 }

@@ -59,8 +59,8 @@ pub struct StreamStatus {
     pub error: Option<Arc<str>>,
 }
 
-/// What a stream holds of a prompt, from its first block on without a hole. 0 when it is not synchronised, and when it
-/// changed so fast that no consistent look was had.
+/// What a stream holds of a prompt, from its first block on without a hole. 0 when it is not synchronised, and when
+/// its whole state was replaced at every look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Match {
     /// The stream as the answer was made.

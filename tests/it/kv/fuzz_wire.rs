@@ -2,6 +2,7 @@
 //!
 //! Runs 2 seconds; `PDREPLAY_FUZZ_SECONDS` says how many otherwise.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use pdreplay::kv::wire::{DecodeOptions, Decoder, EncodeForm, Encoder, parse_live, parse_replay, parse_request};
@@ -75,14 +76,20 @@ fn sound(batch: &EventBatch, length: usize) -> Result<(), TestCaseError> {
 #[test]
 fn no_bytes_hurt_the_decoder() {
     let end = Instant::now() + fuzz_time();
-    let mut runner =
-        TestRunner::new(ProptestConfig { cases: ROUND, failure_persistence: None, ..ProptestConfig::default() });
+    let config = ProptestConfig { cases: ROUND, failure_persistence: None, ..ProptestConfig::default() };
+    let mut seeds = TestRunner::new(config.clone());
+    let tried = Cell::new(0u64);
     let mut rounds = 0;
     while rounds == 0 || Instant::now() < end {
-        runner
-            .run(&(vec(payload(), 1..5), 0..20u32), |(payloads, block_size)| check(&payloads, block_size))
+        // A runner that has run its cases runs no more: each round has one, and other random numbers.
+        TestRunner::new_with_rng(config.clone(), seeds.new_rng())
+            .run(&(vec(payload(), 1..5), 0..20u32), |(payloads, block_size)| {
+                tried.set(tried.get() + 1);
+                check(&payloads, block_size)
+            })
             .unwrap_or_else(|failure| panic!("{failure}"));
         rounds += 1;
     }
-    println!("{} cases", rounds * ROUND);
+    assert_eq!(tried.get(), rounds * u64::from(ROUND));
+    println!("{} cases", tried.get());
 }
