@@ -9,8 +9,6 @@ mod event;
 mod hash;
 pub mod index;
 mod config;
-mod event;
-mod hash;
 mod lookup;
 mod prompt;
 pub mod sync;

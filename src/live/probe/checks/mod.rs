@@ -144,7 +144,7 @@ pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
 /// Every check that applies, in the order a reader wants them.
 pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 22] = [
+    let all: [fn(&Case) -> Option<Check>; 23] = [
         workers::reachable,
         workers::addresses,
         workers::authorized,
