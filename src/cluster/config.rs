@@ -139,6 +139,16 @@ pub enum FaultKind {
     OpenFailure,
     /// The PD router restarts: its counters and sticky map start anew.
     RouterRestart,
+    /// Batches of KV events of `worker` (of any, without) are lost.
+    KvEventDrop,
+    /// They arrive twice.
+    KvEventDuplicate,
+    /// Each is overtaken by the one that follows it.
+    KvEventReorder,
+    /// The publisher of `worker` begins anew, with sequence number 0 and without a history; its cache stays.
+    PublisherRestart,
+    /// The address at which KV events of `worker` (of any, without) are looked for is wrong: nothing answers there.
+    KvEndpointWrong,
 }
 
 /// What a fault does to a whole process, beyond what the processes do themselves.
@@ -171,7 +181,12 @@ impl FaultKind {
             | FaultKind::Hang
             | FaultKind::AdmissionTimeout
             | FaultKind::ErrorResponse
-            | FaultKind::OpenFailure => None,
+            | FaultKind::OpenFailure
+            | FaultKind::KvEventDrop
+            | FaultKind::KvEventDuplicate
+            | FaultKind::KvEventReorder
+            | FaultKind::PublisherRestart
+            | FaultKind::KvEndpointWrong => None,
         }
     }
 }

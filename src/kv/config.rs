@@ -17,8 +17,6 @@ pub struct EventsConfig {
     pub block_size: u32,
     /// Topic of the emulated publishers, and the prefix subscribed to.
     pub topic: String,
-    /// Offload of the emulated workers to their hosts.
-    pub offload: OffloadConfig,
     /// Most blocks of one stream, those included that are kept for their descendants alone; more invalidate it.
     pub max_blocks_per_stream: u64,
     /// Time between two snapshots that check a stream in step, milliseconds of the run; 0: none.
@@ -44,15 +42,6 @@ pub enum EventsSwitch {
     On,
     /// Never: a policy that reads it sees no hits.
     Off,
-}
-
-/// A second tier of the emulated prefix cache.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct OffloadConfig {
-    /// Tokens the host of a worker holds: what leaves the device goes there until later blocks push it out; 0: no host
-    /// tier.
-    pub host_tokens: u64,
 }
 
 impl EventsSwitch {
@@ -84,7 +73,6 @@ impl Default for EventsConfig {
             dialect: Dialect::Xllm,
             block_size: 0,
             topic: "xllm-kv".into(),
-            offload: OffloadConfig::default(),
             max_blocks_per_stream: 262_144,
             resync_interval_ms: 30_000,
             replay_timeout_ms: 2_000,

@@ -8,6 +8,7 @@ mod change;
 mod config;
 pub mod directory;
 mod event;
+mod followed;
 mod hash;
 pub mod index;
 mod lookup;
@@ -19,8 +20,9 @@ mod tree;
 pub mod wire;
 
 pub use change::CacheChange;
-pub use config::{EventsConfig, EventsSwitch, OffloadConfig};
+pub use config::{EventsConfig, EventsSwitch};
 pub use event::{BlockRemoved, BlockStored, Dialect, EngineHash, EventBatch, KvEvent, Recovery, Tier};
+pub use followed::{Followed, IndexLookup, Roster, stream_name};
 pub use hash::{DEFAULT_HASH_SEED, HashChain, SequenceHash};
 pub use lookup::{PrefixLookup, Process, StreamHealth, StreamOrigin, WorkerHit};
 pub use prompt::PromptHashes;

@@ -162,7 +162,7 @@ fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
     ]
 }
 
-fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 28] {
+fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 27] {
     const HOUR_US: u64 = 3_600_000_000;
     const LONGEST_MS: u64 = 1_000_000_000_000;
     const POOL: u64 = 1_000_000_000_000;
@@ -188,7 +188,6 @@ fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 28] {
         ("engine.kv_bytes_per_token", engine.kv_bytes_per_token, 1, 1_000_000_000),
         ("replay.load_poll_ms", replay.load_poll_ms, 1, LONGEST_MS),
         ("kv_events.block_size", kv_events.block_size.into(), 0, 1 << 20),
-        ("kv_events.offload.host_tokens", kv_events.offload.host_tokens, 0, POOL),
         ("kv_events.max_blocks_per_stream", kv_events.max_blocks_per_stream, 1, 1 << 30),
         ("kv_events.resync_interval_ms", kv_events.resync_interval_ms, 0, LONGEST_MS),
         ("kv_events.replay_timeout_ms", kv_events.replay_timeout_ms, 1, 3_600_000),
