@@ -184,6 +184,7 @@ fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 27] {
         ("engine.max_running", engine.max_running.into(), 1, 1 << 14),
         ("engine.reserved_decode_tokens", engine.reserved_decode_tokens.into(), 0, 100_000_000),
         ("engine.context_limit_tokens", engine.context_limit_tokens, 0, POOL),
+        ("engine.host_pool_tokens", engine.host_pool_tokens, 0, POOL),
         ("engine.admission_cost_us", engine.admission_cost_us, 0, HOUR_US),
         ("engine.kv_bytes_per_token", engine.kv_bytes_per_token, 1, 1_000_000_000),
         ("replay.load_poll_ms", replay.load_poll_ms, 1, LONGEST_MS),

@@ -143,12 +143,13 @@ fn legs_joined_by_the_client() {
     alike(&[P1D2, "replay.mechanism=kvc", "policy.name=kv-aware", "live.legs=direct"]);
 }
 
-/// Idle and without hits, P and D take turns, each by its own count: P0 P1 P0 …, D0 D1 D2 D0 ….
+/// Idle, and with hits that weigh nothing, P and D take turns, each by its own count: P0 P1 P0 …, D0 D1 D2 D0 ….
 #[test]
 fn both_legs_by_car_through_the_router_and_by_the_client() {
     let _alone = alone();
     for legs in ["live.legs=router", "live.legs=direct"] {
-        let both = Both::play(&["cluster={prefill=2, decode=3}", "replay.mechanism=pd", "policy.name=car", legs]);
+        let car = ["policy.name=car", "policy.car.prefill_lambda=0", "replay.mechanism=pd", legs];
+        let both = Both::play(&[&["cluster={prefill=2, decode=3}"], &car[..]].concat());
         both.decide_alike();
         let mut records: Vec<&Value> = both.live.iter().collect();
         records.sort_by_key(|record| record["sent_ns"].as_u64().unwrap());

@@ -36,7 +36,7 @@ fn case_63_no_worker_gets_more_than_its_share_of_a_burst() {
 fn case_63_car_spreads_the_burst_over_p_and_d() {
     let text = case("63-pile-up-on-a-shared-prompt/trace.jsonl");
     let topology = CASE_63.replace("POLICY", "car").replace("prefill = 1", "prefill = 4");
-    let played = play(&trace(&text), &scenario(&[&topology]));
+    let played = play(&trace(&text), &scenario(&[&topology, "kv_events.enabled = 'off'"]));
     played.all_ok();
     let mut prefills = BTreeMap::new();
     for record in &played.records {
