@@ -1,5 +1,7 @@
 //! KV events: the families of cases in tests/data/kv, each run by one test, and properties over random input.
 
 mod batches;
+mod driver;
 mod fuzz_wire;
+mod sync;
 mod wire;
