@@ -92,7 +92,7 @@ fn stores(
         let run = start..(start + RUN).min(blocks.end);
         BlockStored {
             hashes: run.clone().map(|block| engine_hash(stream, block)).collect(),
-            parent: (start % CHAIN != 0).then(|| engine_hash(stream, start - 1)),
+            parent: (!start.is_multiple_of(CHAIN)).then(|| engine_hash(stream, start - 1)),
             tokens: run.flat_map(tokens_of).collect(),
             block_size,
             tier: Tier::Device,

@@ -2,9 +2,9 @@
 //!
 //! Fed by one [`StreamWriter`] per stream, read by anybody; rules in docs/kv-events.md. Owns no sequence rules: whether a
 //! batch is the next one is its writer's caller's business. Metadata only.
-//! The shared half is [`plane`]s: every block once, with a bit per stream and tier, so that one lookup a block answers for
-//! 64 streams. The writer's half maps engine hashes to blocks ([`mappings`]) and shows a batch when all of it is good
-//! ([`journal`]). A query waits for [`plane::GROUP`] changes of blocks, or the growth of one shard of 1024, at most.
+//! The shared half is `plane`s: every block once, with a bit per stream and tier, so that one lookup a block answers for
+//! 64 streams. The writer's half maps engine hashes to blocks (`mappings`) and shows a batch when all of it is good
+//! (`journal`). A query waits for 64 changes of blocks, or the growth of one shard of 1024, at most.
 
 mod journal;
 mod mappings;

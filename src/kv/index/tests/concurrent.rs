@@ -7,7 +7,7 @@ use super::{batch, hits, one_stream, removed, show, spec, stored};
 use crate::kv::index::{PrefixIndex, StreamWriter};
 use crate::kv::{KvEvent, Tier};
 
-const ROUNDS: u64 = 3_000;
+const ROUNDS: u64 = 5_000;
 /// Blocks: several groups, so that a walk takes several locks.
 const BLOCKS: u64 = 200;
 
@@ -60,7 +60,10 @@ fn two_blocks_that_were_never_there_together_are_never_one_hit() {
         let there = vec![removed(&[2], Tier::Device), last.clone()];
         let back = vec![removed(&[BLOCKS], Tier::Device), early.clone()];
         writer.apply(&batch(there), round).unwrap();
+        // A reader that stopped in the middle of its walk goes on here.
+        std::thread::yield_now();
         writer.apply(&batch(back), round).unwrap();
+        std::thread::yield_now();
     });
 }
 
@@ -77,7 +80,9 @@ fn tiers_are_of_one_moment() {
     let allowed = BTreeSet::from([(0, 0), (BLOCKS * 4, 0), ((BLOCKS - 1) * 4, 4)]);
     beside(&index, &mut writer, &allowed, |writer, round| {
         writer.apply(&batch(vec![device(BLOCKS), removed(&[1], Tier::Device)]), round).unwrap();
+        std::thread::yield_now();
         writer.apply(&batch(vec![device(1), removed(&[BLOCKS], Tier::Device)]), round).unwrap();
+        std::thread::yield_now();
     });
 }
 
