@@ -2,6 +2,9 @@
 
 mod batches;
 mod driver;
+mod fuzz_sync;
 mod fuzz_wire;
+mod publisher;
 mod sync;
+mod sync_random;
 mod wire;

@@ -193,5 +193,6 @@ pub fn tokens(path: &[u8]) -> Vec<u32> {
 /// All prompts of whole length.
 pub fn prompts() -> impl Iterator<Item = Path> {
     let kinds = usize::from(KINDS);
-    (0..kinds.pow(DEPTH as u32)).map(move |code| (0..DEPTH).map(|at| (code / kinds.pow(at as u32) % kinds) as u8).collect())
+    (0..kinds.pow(DEPTH as u32))
+        .map(move |code| (0..DEPTH).map(|at| (code / kinds.pow(at as u32) % kinds) as u8).collect())
 }

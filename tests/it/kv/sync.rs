@@ -243,9 +243,9 @@ fn play(driver: &mut Driver, file: &Path, max_blocks: usize) -> usize {
         if let Some(at) = line["at_ms"].as_u64() {
             driver.wait(Dur((begun + Dur::from_millis(at)).since(driver.now).ns()));
         }
-        let frames = line["frames_hex"].as_array().map(|frames| {
-            frames.iter().map(|frame| bytes(frame.as_str().unwrap())).collect::<Vec<_>>()
-        });
+        let frames = line["frames_hex"]
+            .as_array()
+            .map(|frames| frames.iter().map(|frame| bytes(frame.as_str().unwrap())).collect::<Vec<_>>());
         match (line["channel"].as_str(), line["publisher"].as_str(), frames) {
             (Some("live"), _, Some(frames)) => {
                 if std::mem::take(&mut is_first) {
@@ -297,8 +297,8 @@ fn play_case(case: &str) -> (Driver, Vec<usize>) {
     files.retain(|file| file.extension().is_some_and(|ext| ext == "jsonl"));
     files.sort();
     assert!(!files.is_empty(), "{case} has no frames");
-    let limits: Value = fs::read_to_string(folder.join("limits.json"))
-        .map_or(Value::Null, |text| serde_json::from_str(&text).unwrap());
+    let limits: Value =
+        fs::read_to_string(folder.join("limits.json")).map_or(Value::Null, |text| serde_json::from_str(&text).unwrap());
     let max_blocks = limits["max_blocks_per_stream"].as_u64().unwrap_or(1000) as usize;
     let mut driver = Driver::default();
     let streams = files.iter().map(|file| play(&mut driver, file, max_blocks)).collect();

@@ -38,7 +38,9 @@ enum Act {
     Disconnect,
     Connect,
     /// With its connections broken, or behind somebody who keeps them up.
-    Restart { is_noticed: bool },
+    Restart {
+        is_noticed: bool,
+    },
     Wait(u64),
 }
 
