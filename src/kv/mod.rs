@@ -3,6 +3,8 @@
 //! Owns the tree of prefix-chained blocks ([`BlockTree`]), the hashes and tokens that name a block, and KV events as data
 //! ([`KvEvent`]): made in [`publish`], with their bytes in [`wire`], their order in [`sync`], and what they add up to in
 //! [`index`]. An engine's cache and a policy's belief keep their own marks beside the tree's node ids.
+//! ([`KvEvent`]): their bytes in [`wire`], their order in [`sync`], what they add up to in [`index`]. An engine's cache and
+//! a policy's belief keep their own marks beside the tree's node ids.
 
 mod change;
 mod config;

@@ -3,5 +3,10 @@
 mod batches;
 mod discovery;
 mod etcd;
+mod driver;
+mod fuzz_sync;
 mod fuzz_wire;
+mod publisher;
+mod sync;
+mod sync_random;
 mod wire;
