@@ -42,6 +42,8 @@ pub struct Cluster {
     pub(super) publishing: Option<Publishing>,
     /// Messages about KV events on their way.
     pub(super) kv_mails: usize,
+    /// They take no time: the run has not begun.
+    pub(super) kv_at_once: bool,
     pub(super) kv_words: VecDeque<(WorkerId, KvWord)>,
     pub(super) events: VecDeque<Event>,
     pub(super) notices: VecDeque<Notice>,
@@ -138,6 +140,7 @@ impl Cluster {
             agenda: Agenda::default(),
             publishing: None,
             kv_mails: 0,
+            kv_at_once: false,
             kv_words: VecDeque::new(),
             events: VecDeque::new(),
             notices: VecDeque::new(),

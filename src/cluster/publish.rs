@@ -2,10 +2,10 @@
 //!
 //! A message takes a hop, like any other; what is on its way over a connection that is gone never arrives.
 
-use crate::base::{Time, WorkerId};
+use crate::base::{Dur, WorkerId};
+use crate::cluster::FaultKind;
 use crate::cluster::machine::{Cluster, Message};
 use crate::cluster::outlet::{Outlet, Telling};
-use crate::cluster::FaultKind;
 use crate::engine::Cx;
 use crate::kv::BlockTokens;
 use crate::kv::publish::{Message as Frames, PublisherOptions};
@@ -63,6 +63,11 @@ impl Cluster {
     pub fn start_publishing(&mut self, publishing: Publishing, cx: Cx<'_>) {
         self.publishing = Some(publishing);
         (0..self.sites.len()).for_each(|site| self.open_outlet(cx, site));
+    }
+
+    /// From now on talk about KV events takes no time, or a hop again: what is said before a run begins was said in time.
+    pub fn talk_at_once(&mut self, at_once: bool) {
+        self.kv_at_once = at_once;
     }
 
     /// Workers that publish now, each with its incarnation.
@@ -140,8 +145,7 @@ impl Cluster {
     /// Tells of what the worker at `site` has just done.
     pub(super) fn publish(&mut self, cx: Cx<'_>, site: usize) {
         let place = &mut self.sites[site];
-        if let (Some(publishing), Some(worker), Some(outlet)) =
-            (&self.publishing, &mut place.worker, &mut place.outlet)
+        if let (Some(publishing), Some(worker), Some(outlet)) = (&self.publishing, &mut place.worker, &mut place.outlet)
         {
             let telling = Telling { now: cx.now, tree: cx.tree, tokens: &publishing.tokens };
             outlet.step(worker, &mut self.faults, telling);
@@ -191,7 +195,7 @@ impl Cluster {
     fn mail(&mut self, cx: Cx<'_>, site: usize, mail: KvMail) {
         self.kv_mails += 1;
         let connection = self.sites[site].connection.number;
-        let at: Time = cx.now + self.hop();
-        self.schedule(at, Message::Kv { site, connection, mail });
+        let takes = if self.kv_at_once { Dur::ZERO } else { self.hop() };
+        self.schedule(cx.now + takes, Message::Kv { site, connection, mail });
     }
 }

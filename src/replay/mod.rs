@@ -30,5 +30,5 @@ mod tests;
 pub use config::{FirstTurn, Mechanism, OnTurnFailure, ReplayConfig, Schedule};
 pub use index::NoIndex;
 pub use machine::{IndexWatch, ReplayFacts, Replayer, ReplayerConfig, WakeReason};
-pub use streams::{stream_facts, stream_line};
 pub use observer::{Observer, Progress, RunEnd, RunStatus};
+pub use streams::{stream_facts, stream_line};

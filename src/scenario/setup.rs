@@ -5,8 +5,8 @@
 //! the router is [`header_mode`]'s.
 
 use super::conflicts::{header_mode, resolve_router};
-use super::kv_setup::KvSetup;
 use super::error::{Problem, SetupError};
+use super::kv_setup::KvSetup;
 use super::model::Scenario;
 use super::validate::problem;
 use super::validate_cost::check_span;

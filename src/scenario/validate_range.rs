@@ -162,7 +162,7 @@ fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
     ]
 }
 
-fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 27] {
+fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 28] {
     const HOUR_US: u64 = 3_600_000_000;
     const LONGEST_MS: u64 = 1_000_000_000_000;
     const POOL: u64 = 1_000_000_000_000;

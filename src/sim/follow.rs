@@ -49,8 +49,23 @@ impl Follower {
         IndexLookup::new(self.subscriber.index().clone(), self.roster.clone(), self.setup.tokens)
     }
 
+    /// Follows every worker that is there. A run begins once its streams had time to come in step.
+    pub fn begin(&mut self, cx: Cx<'_>, cluster: &mut Cluster) {
+        cluster.talk_at_once(true);
+        for (worker, incarnation) in cluster.publishers() {
+            self.follow(cx, cluster, worker, incarnation);
+        }
+        loop {
+            cluster.handle_timeout(cx);
+            let Some(word) = cluster.poll_kv() else { break };
+            self.take(cx, cluster, word);
+            self.handle_timeout(cx, cluster);
+        }
+        cluster.talk_at_once(false);
+    }
+
     /// Follows process `incarnation` of `worker`, in place of an earlier one.
-    pub fn follow(&mut self, cx: Cx<'_>, cluster: &mut Cluster, worker: WorkerId, incarnation: u32) {
+    fn follow(&mut self, cx: Cx<'_>, cluster: &mut Cluster, worker: WorkerId, incarnation: u32) {
         self.forget(cx.now, worker);
         let endpoint = format!("{worker} of the emulated cluster");
         let spec = StreamSpec {

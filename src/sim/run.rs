@@ -84,9 +84,7 @@ pub fn drive(trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result
         let cx = Cx { now: Time::ZERO, tree: &trace.tree, names: &session_ids };
         cluster.start_publishing(kv.publishing, cx);
         let mut follower = Follower::new(kv.follow);
-        for (worker, incarnation) in cluster.publishers() {
-            follower.follow(cx, &mut cluster, worker, incarnation);
-        }
+        follower.begin(cx, &mut cluster);
         follower
     });
     if let Some(follower) = &follower {
@@ -142,7 +140,9 @@ impl<'a> Driver<'a> {
             if self.cluster.is_idle() && self.replayer.is_waiting() {
                 return Err(self.stalled());
             }
-            let Some(next) = replayer.into_iter().chain(cluster).chain(follower).min() else { return Err(self.stalled()) };
+            let Some(next) = replayer.into_iter().chain(cluster).chain(follower).min() else {
+                return Err(self.stalled());
+            };
             if next > HORIZON {
                 return Err(SimError::Endless { at: self.now, left: self.replayer.planned() - self.replayer.ended() });
             }

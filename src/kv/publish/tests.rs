@@ -44,7 +44,11 @@ impl Model {
         if from >= to {
             return Vec::new();
         }
-        if from == tree.start(node) { self.0.remove(&node) } else { self.0.insert(node, from) };
+        if from == tree.start(node) {
+            self.0.remove(&node)
+        } else {
+            self.0.insert(node, from)
+        };
         vec![CacheChange { node, from, to, stored: false }]
     }
 

@@ -2,8 +2,8 @@
 
 mod batches;
 mod discovery;
-mod etcd;
 mod driver;
+mod etcd;
 mod fuzz_sync;
 mod fuzz_wire;
 mod publisher;
