@@ -76,6 +76,14 @@ impl StreamWriter {
         self.served = None;
     }
 
+    /// Serves nothing any more, like [`StreamWriter::invalidate`], but gives the state back: a caller that can prove that
+    /// nothing was missed goes on from it.
+    pub fn withdraw(&mut self, reason: &str) -> Option<Shadow> {
+        self.stream.hide(reason);
+        let side = self.served.take()?;
+        Some(Shadow { streams: Arc::clone(&self.streams), spec: Arc::clone(self.stream.spec()), side })
+    }
+
     /// An empty state to build beside the one that is served: for a snapshot, a replayed history, or a batch that states
     /// the whole cache.
     pub fn shadow(&self) -> Shadow {
