@@ -61,7 +61,9 @@ fn failure(error: AskError) -> Failure {
         AskError::Unauthorized { had_token: true, .. } => {
             "compare it with the one that the server was started with (its `--token-env` or `--token-file`)"
         }
-        AskError::Unreachable { .. } => "start it with `pdreplay index serve --config FILE`, or give its address with `--url`",
+        AskError::Unreachable { .. } => {
+            "start it with `pdreplay index serve --config FILE`, or give its address with `--url`"
+        }
         AskError::NotReady { .. } => "its registry must be read once before it answers; see its own lines on stderr",
         AskError::Refused { .. } | AskError::Unknown(_) => "give the address of a KV directory with `--url`",
         AskError::Client(_) | AskError::Start(_) => return Failure::broke(&error),

@@ -64,13 +64,17 @@ pub fn run(args: &QueryArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 
 fn read(path: &str) -> Result<String, Failure> {
     let mut text = String::new();
-    let read = if path == "-" { io::stdin().read_to_string(&mut text) } else {
+    let read = if path == "-" {
+        io::stdin().read_to_string(&mut text)
+    } else {
         fs::read_to_string(path).map(|read| {
             text = read;
             text.len()
         })
     };
-    read.map(|_| text).map_err(|error| Failure::input(format!("{path} cannot be read: {error}")).hint("give a text file of token ids"))
+    read.map(|_| text).map_err(|error| {
+        Failure::input(format!("{path} cannot be read: {error}")).hint("give a text file of token ids")
+    })
 }
 
 /// Numbers with commas or blanks between them, in brackets or not.
@@ -90,8 +94,18 @@ pub(super) fn parse(place: &str, text: &str) -> Result<Vec<u32>, Failure> {
 }
 
 pub(super) fn table(reply: &KvQueryReply) -> Table {
-    let titles =
-        ["instance", "dp", "sync", "sequence", "device", "host-only", "reusable", "device blocks", "host blocks", "error"];
+    let titles = [
+        "instance",
+        "dp",
+        "sync",
+        "sequence",
+        "device",
+        "host-only",
+        "reusable",
+        "device blocks",
+        "host blocks",
+        "error",
+    ];
     let row = |found: &KvMatch| {
         let count = |n: u64| n.to_string();
         vec![

@@ -85,14 +85,16 @@ fn config(path: &str, registry: Option<&str>) -> Result<KvEventsConfig, Failure>
     let text = fs::read(path).map_err(|error| {
         Failure::input(format!("{path} cannot be read: {error}")).hint("give the file of the streams with `--config`")
     })?;
-    let mut config = KvEventsConfig::parse(&text, path)
-        .map_err(|errors| Failure::inputs(errors.to_string().lines()))?;
+    let mut config =
+        KvEventsConfig::parse(&text, path).map_err(|errors| Failure::inputs(errors.to_string().lines()))?;
     let Some(registry) = registry else { return Ok(config) };
     match &mut config.source {
         Source::Discovery(discovery) => discovery.registry = Some(parse_registry(registry)?),
         Source::Streams(_) => {
             let cause = format!("{path} lists its streams, which leaves nothing to a registry");
-            return Err(Failure::input(cause).hint("leave `--registry` out, or write `discovery` in place of `streams`"));
+            return Err(
+                Failure::input(cause).hint("leave `--registry` out, or write `discovery` in place of `streams`")
+            );
         }
     }
     Ok(config)
@@ -132,7 +134,8 @@ fn bind(listen: &str, has_token: bool) -> Result<TcpListener, Failure> {
     let addresses: Vec<SocketAddr> = resolved.collect();
     if !has_token && !addresses.iter().all(|address| address.ip().is_loopback()) {
         let cause = format!("whoever reaches {listen} could ask for the caches' contents, without a token");
-        return Err(Failure::input(cause).hint("give one with `--token-env NAME` or `--token-file FILE`, or listen on 127.0.0.1"));
+        return Err(Failure::input(cause)
+            .hint("give one with `--token-env NAME` or `--token-file FILE`, or listen on 127.0.0.1"));
     }
     TcpListener::bind(&*addresses).map_err(|error| {
         Failure::broke(format!("cannot listen on {listen}: {error}"))

@@ -108,7 +108,8 @@ pub(super) fn shown(reply: &KvStreamsReply, terminal: &Terminal) -> String {
 }
 
 const TITLES: [&str; 13] = [
-    "instance", "dp", "state", "sequence", "lag", "quiet", "device", "host", "gaps", "restarts", "resyncs", "refused", "reason",
+    "instance", "dp", "state", "sequence", "lag", "quiet", "device", "host", "gaps", "restarts", "resyncs", "refused",
+    "reason",
 ];
 
 fn row(stream: &KvStream) -> Vec<String> {

@@ -41,11 +41,7 @@ pub fn run_router(
 
 /// Serves a KV directory's queries on this thread until `stop` says so, then as [`serve_kv`] ends.
 /// Errors: no runtime can be had, or the listener cannot be used.
-pub fn run_kv(
-    http: TcpListener,
-    options: KvServerOptions,
-    stop: impl Fn() -> bool + Send + 'static,
-) -> io::Result<()> {
+pub fn run_kv(http: TcpListener, options: KvServerOptions, stop: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async { serve_kv(adopt(http)?, options, stopped(stop)).await })
 }

@@ -39,7 +39,8 @@ pub(super) async fn follow(
     login: Option<Login>,
     to: &mpsc::Sender<News>,
 ) -> Result<(), RegistryError> {
-    let mut watcher = Watcher { mirror: KeyMirror::new(namespace), to, trouble: None, was_listed: false, wait: FIRST_WAIT };
+    let mut watcher =
+        Watcher { mirror: KeyMirror::new(namespace), to, trouble: None, was_listed: false, wait: FIRST_WAIT };
     loop {
         let end = match connect(endpoints, login.as_ref()).await {
             Err(error @ (Error::InvalidArgs(_) | Error::InvalidUri(_))) => {

@@ -31,7 +31,9 @@ pub struct FeedOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
     /// Discovery from nowhere.
-    #[error("discovery has no registry of instances; write `discovery.registry` in the configuration, or name one beside it")]
+    #[error(
+        "discovery has no registry of instances; write `discovery.registry` in the configuration, or name one beside it"
+    )]
     NoRegistry,
     /// The registry cannot be followed.
     #[error(transparent)]

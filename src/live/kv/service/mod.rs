@@ -10,8 +10,6 @@ mod feed;
 mod follower;
 mod log;
 mod stream;
-#[cfg(test)]
-mod tests;
 
 pub use board::{Board, StreamView};
 pub use feed::{Feed, FeedError, FeedOptions};

@@ -85,7 +85,12 @@ pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Response {
     let streams = front.board.streams();
     page.one("ready", "gauge", "Whether queries are answered.", front.board.unready().is_none().into());
     page.one("streams", "gauge", "Streams followed.", streams.len() as f64);
-    page.one("excluded_instances", "gauge", "Instances not followed that should be.", front.board.excluded().len() as f64);
+    page.one(
+        "excluded_instances",
+        "gauge",
+        "Instances not followed that should be.",
+        front.board.excluded().len() as f64,
+    );
     page.one("index_blocks", "gauge", "Distinct blocks of all streams.", front.board.index().blocks() as f64);
     let labelled: Vec<(String, &StreamView)> = streams.iter().map(|stream| (labels(stream), stream)).collect();
     for (name, kind, help, value) in FAMILIES {

@@ -8,8 +8,6 @@ mod body;
 mod metrics;
 mod query;
 mod status;
-#[cfg(test)]
-mod tests;
 mod token;
 
 use std::io;

@@ -19,7 +19,9 @@ impl InternalToken {
     /// A token. Errors: empty, longer than 512 bytes, or with characters that a header cannot carry.
     pub fn new(token: &str) -> Result<InternalToken, &'static str> {
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("it is empty, or has blanks, line breaks or other characters that are not ASCII letters, digits or signs");
+            return Err(
+                "it is empty, or has blanks, line breaks or other characters that are not ASCII letters, digits or signs",
+            );
         }
         let (bytes, length) = padded(token.as_bytes()).ok_or("it is longer than 512 bytes")?;
         Ok(InternalToken(bytes, length))
