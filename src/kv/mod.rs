@@ -1,8 +1,8 @@
 //! KV blocks: which prompts share which prefix, what publishers say of their caches, and the index made of it.
 //!
 //! Owns the tree of prefix-chained blocks ([`BlockTree`]), the hashes and tokens that name a block, and KV events as data
-//! ([`KvEvent`]), with their bytes in [`wire`], their order in [`sync`], and what they add up to in [`index`]. An engine's cache and a policy's belief keep their own marks beside the
-//! tree's node ids.
+//! ([`KvEvent`]): their bytes in [`wire`], their order in [`sync`], what they add up to in [`index`]. An engine's cache and
+//! a policy's belief keep their own marks beside the tree's node ids.
 
 pub mod directory;
 mod event;

@@ -106,18 +106,17 @@ impl StreamSync {
 
     /// Nothing of the publisher that was is true of the one that is.
     fn went_back(&mut self, now: Time, seen: u64, found: u64) {
-        self.stats.restarts += 1;
         self.decoder.reset();
         let detail = format!("batch {found} came after {seen}: the publisher was restarted");
         let flaw = Flaw::new(SyncReason::Restarted, detail);
-        if self.served.is_some() {
-            return self.lose(now, SyncState::Unsynced, flaw, false);
+        if self.attempt.is_some() && self.served.is_none() {
+            // The replay under way may be the old publisher's.
+            return self.fail(now, flaw);
         }
-        // A replay under way may be the old publisher's.
+        self.stats.restarts += 1;
         self.kept = None;
-        self.buffer.clear();
-        if self.attempt.is_some() {
-            self.fail(now, flaw);
+        if self.served.is_some() {
+            self.lose(now, SyncState::Unsynced, flaw, false);
         }
     }
 

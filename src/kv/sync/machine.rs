@@ -149,7 +149,8 @@ impl StreamSync {
         self.decoder.reset();
         let waits = "no replay endpoint: waits for a batch that states all the publisher holds";
         let detail = if self.can_ask() { String::new() } else { waits.to_owned() };
-        self.ask_at = self.can_ask().then(|| now + self.pace.connected(&self.options));
+        let pause = self.pace.connected(&self.options);
+        self.ask_at = self.can_ask().then_some(now + pause);
         let flaw = Flaw::new(SyncReason::Connected, detail);
         self.writer.invalidate(flaw.words());
         self.turn(now, SyncState::Unsynced, flaw.reason, flaw.detail);

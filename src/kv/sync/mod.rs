@@ -19,8 +19,6 @@ mod recover;
 mod snapshot;
 mod stats;
 mod subscriber;
-#[cfg(test)]
-mod tests;
 mod words;
 
 pub use machine::StreamSync;

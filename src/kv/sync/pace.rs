@@ -48,9 +48,12 @@ impl Pace {
         self.pause(options)
     }
 
-    /// The pause before the first request of a connection.
-    pub fn connected(&self, options: &SyncOptions) -> Dur {
-        if self.lasts { self.pause(options) } else { Dur::ZERO }
+    /// There is a new connection. Returns the pause before its first request.
+    pub fn connected(&mut self, options: &SyncOptions) -> Dur {
+        if !self.lasts {
+            self.setbacks = 0;
+        }
+        self.pause(options)
     }
 
     /// Whether the trouble told last had been told before.

@@ -188,8 +188,8 @@ impl StreamSync {
         let is_restart = flaw.reason == SyncReason::Restarted || self.stale >= MOST_STALE;
         if is_restart {
             (self.kept, self.live, self.stale) = (None, None, 0);
+            self.stats.restarts += 1;
             if self.served.is_some() {
-                self.stats.restarts += 1;
                 return self.lose(now, SyncState::Unsynced, Flaw { reason: SyncReason::Restarted, ..flaw }, false);
             }
         }

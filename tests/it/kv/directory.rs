@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::kv::publisher::{Foreign, Publisher, removed, stored};
+use crate::kv::peers::{Foreign, Publisher, removed, stored};
 use crate::kv::query::{hits, numbers, query, request};
 use crate::live::support::process::{Server, free_ports, python, wait_for};
 use crate::run::{Ran, Scratch};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::kv::publisher::{Foreign, removed, stored};
+use crate::kv::peers::{Foreign, removed, stored};
 use crate::kv::query::{hits, query};
 use crate::live::support::process::{Server, free_ports, python, wait_for};
 use crate::run::{Scratch, root};

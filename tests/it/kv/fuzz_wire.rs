@@ -19,7 +19,7 @@ const MOST_BYTES_A_BYTE: usize = 32;
 const ROUND: u32 = 512;
 
 /// How long to look.
-pub fn fuzz_time() -> Duration {
+fn fuzz_time() -> Duration {
     let seconds = std::env::var("PDREPLAY_FUZZ_SECONDS").ok();
     let seconds = seconds.map_or(2, |text| text.parse().expect("PDREPLAY_FUZZ_SECONDS is a number of seconds"));
     Duration::from_secs(seconds)
@@ -73,8 +73,8 @@ fn sound(batch: &EventBatch, length: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-#[test]
-fn no_bytes_hurt_the_decoder() {
+/// Checks random values until the time is over.
+pub fn fuzz<S: Strategy>(strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let end = Instant::now() + fuzz_time();
     let config = ProptestConfig { cases: ROUND, failure_persistence: None, ..ProptestConfig::default() };
     let mut seeds = TestRunner::new(config.clone());
@@ -83,13 +83,18 @@ fn no_bytes_hurt_the_decoder() {
     while rounds == 0 || Instant::now() < end {
         // A runner that has run its cases runs no more: each round has one, and other random numbers.
         TestRunner::new_with_rng(config.clone(), seeds.new_rng())
-            .run(&(vec(payload(), 1..5), 0..20u32), |(payloads, block_size)| {
+            .run(strategy, |value| {
                 tried.set(tried.get() + 1);
-                check(&payloads, block_size)
+                check(value)
             })
             .unwrap_or_else(|failure| panic!("{failure}"));
         rounds += 1;
     }
     assert_eq!(tried.get(), rounds * u64::from(ROUND));
     println!("{} cases", tried.get());
+}
+
+#[test]
+fn no_bytes_hurt_the_decoder() {
+    fuzz(&(vec(payload(), 1..5), 0..20u32), |(payloads, block_size)| check(&payloads, block_size));
 }

@@ -3,9 +3,14 @@
 mod batches;
 mod directory;
 mod discovery;
+mod driver;
 mod engines;
 mod etcd;
+mod fuzz_sync;
 mod fuzz_wire;
+mod peers;
 mod publisher;
 mod query;
+mod sync;
+mod sync_random;
 mod wire;

@@ -1,171 +1,198 @@
-//! A publisher of the xLLM dialect in the test's own process, and the words tests have for events.
+//! A publisher of KV events as an engine is one: a cache, batches by number, a ring of the last of them, and processes that
+//! come after each other. It knows what was true after every batch.
 
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pdreplay::kv::wire::{EncodeForm, Encoder, end_frames, live_frames, replay_frames};
-use pdreplay::kv::{BlockRemoved, BlockStored, EngineHash, EventBatch, KvEvent, Tier};
-use pdreplay::live::kv::zmq::{Endpoint, Frames, PubSocket, QueueLimits, RouterSocket};
-use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use pdreplay::kv::sync::SyncOptions;
+use pdreplay::kv::wire::{end_frames, live_frames, replay_frames};
+use pdreplay::kv::{KvEvent, Recovery, Tier};
 
-use crate::run::root;
+use super::driver::{batch, payload, removed, reply_topic, stored};
 
-pub const TOPIC: &str = "xllm-kv";
+/// Blocks of a prompt.
+pub const DEPTH: usize = 4;
+/// Kinds of block: so many prompts of one block.
+pub const KINDS: u8 = 2;
 
-/// `{"stored": {…}}`, `{"removed": {…}}` or `"cleared"`.
-pub fn stored(hashes: &[i64], parent: Option<i64>, tokens: &[u32], medium: &str) -> Value {
-    let block_size = if tokens.is_empty() { 0 } else { tokens.len() / hashes.len() };
-    json!({"stored": {"hashes": hashes, "parent": parent, "tokens": tokens, "block_size": block_size, "medium": medium}})
+/// A block by all before it and itself.
+pub type Path = Vec<u8>;
+/// What is resident where.
+pub type Cache = BTreeMap<Path, BTreeSet<Tier>>;
+
+/// A change of the cache, as far as it can be made.
+#[derive(Debug, Clone)]
+pub enum Draw {
+    Store(Path),
+    Offload(Path),
+    Remove(Path, Tier),
+    Clear,
 }
 
-pub fn removed(hashes: &[i64], medium: &str) -> Value {
-    json!({"removed": {"hashes": hashes, "medium": medium}})
-}
-
-fn event(told: &Value) -> KvEvent {
-    let hash = |value: &Value| EngineHash(value.as_i64().unwrap() as u64);
-    let hashes = |of: &Value| of["hashes"].as_array().unwrap().iter().map(hash).collect();
-    let tier = |of: &Value| if of["medium"] == "cpu" { Tier::Host } else { Tier::Device };
-    if let Some(told) = told.get("removed") {
-        return KvEvent::Removed(BlockRemoved { hashes: hashes(told), tier: tier(told) });
-    }
-    let Some(told) = told.get("stored") else { return KvEvent::Cleared };
-    KvEvent::Stored(BlockStored {
-        hashes: hashes(told),
-        parent: told["parent"].as_i64().map(|parent| EngineHash(parent as u64)),
-        tokens: told["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect(),
-        block_size: told["block_size"].as_u64().unwrap() as u32,
-        tier: tier(told),
-        bigram: false,
-    })
-}
-
-/// PUB and ROUTER on loopback; a replay is everything so far as one batch. Gone with this value.
+#[derive(Debug)]
 pub struct Publisher {
-    socket: Arc<PubSocket>,
-    state: Arc<State>,
-    pub endpoint: String,
-    pub replay_endpoint: String,
-    _stop: oneshot::Sender<()>,
+    options: SyncOptions,
+    ring: usize,
+    process: u64,
+    next: u64,
+    clock: f64,
+    cache: Cache,
+    sent: Vec<(u64, Vec<u8>)>,
+    /// What was true after a batch of a process.
+    truth: BTreeMap<(u64, u64), Cache>,
 }
 
-struct State {
-    events: Mutex<Vec<KvEvent>>,
-    /// Of the last batch; the first one is 1.
-    sequence: AtomicU64,
-}
-
-fn payload(events: Vec<KvEvent>) -> Vec<u8> {
-    Encoder::new(EncodeForm::XLLM).batch(&EventBatch { timestamp: 1.0, events, dp_rank: Some(0), ignored: 0 })
-}
+/// Frames, of which process.
+pub type Sent = (u64, Vec<Vec<u8>>);
 
 impl Publisher {
-    pub fn start() -> Publisher {
-        Publisher::start_at([0, 0])
+    pub fn new(options: SyncOptions, ring: usize) -> Publisher {
+        Publisher {
+            options,
+            ring,
+            process: 0,
+            next: 0,
+            clock: 1.7e9,
+            cache: Cache::new(),
+            sent: Vec::new(),
+            truth: BTreeMap::new(),
+        }
     }
 
-    pub fn start_at(ports: [u16; 2]) -> Publisher {
-        let state = Arc::new(State { events: Mutex::default(), sequence: AtomicU64::new(0) });
-        let (to, from) = std::sync::mpsc::channel();
-        let (stop, stopped) = oneshot::channel();
-        let answers = Arc::clone(&state);
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let [at, replay_at] = ports.map(|port| format!("tcp://127.0.0.1:{port}").parse::<Endpoint>().unwrap());
-                let socket = Arc::new(PubSocket::bind(&at, QueueLimits::default()).await.unwrap());
-                let answer = move |_: Frames| -> pdreplay::live::kv::zmq::Replies {
-                    let events = answers.events.lock().unwrap().clone();
-                    let batch = replay_frames(None, answers.sequence.load(Ordering::SeqCst), payload(events));
-                    Box::new([batch, end_frames(None)].into_iter())
-                };
-                let router = RouterSocket::bind(&replay_at, answer).await.unwrap();
-                let ends = (socket.endpoint().to_string(), router.endpoint().to_string());
-                to.send((Arc::clone(&socket), ends)).unwrap();
-                let _ = stopped.await;
-            });
-        });
-        let (socket, (endpoint, replay_endpoint)) = from.recv().unwrap();
-        Publisher { socket, state, endpoint, replay_endpoint, _stop: stop }
+    pub fn process(&self) -> u64 {
+        self.process
     }
 
-    /// Publishes a batch; its number.
-    pub fn publish(&self, events: &[Value]) -> u64 {
-        let events: Vec<KvEvent> = events.iter().map(event).collect();
-        let mut all = self.state.events.lock().unwrap();
-        all.extend(events.clone());
-        let sequence = self.state.sequence.fetch_add(1, Ordering::SeqCst) + 1;
-        self.socket.send(&live_frames(TOPIC, sequence, payload(events)));
-        sequence
+    pub fn last(&self) -> Option<u64> {
+        self.next.checked_sub(1)
     }
 
-    /// As an entry of `streams`.
-    pub fn stream(&self, instance: &str) -> Value {
-        json!({"instance_name": instance, "block_size": 4, "topic": TOPIC, "endpoint": self.endpoint,
-               "replay_endpoint": self.replay_endpoint})
+    /// Another process, with nothing, after some time.
+    pub fn restart(&mut self) {
+        self.process += 1;
+        self.next = 0;
+        self.clock += 10.0;
+        self.cache.clear();
+        self.sent.clear();
+    }
+
+    /// A batch of these changes, and its frames.
+    pub fn publish(&mut self, draws: &[Draw]) -> Sent {
+        let events = draws.iter().flat_map(|draw| self.change(draw)).collect();
+        self.send(events)
+    }
+
+    /// A batch that states all. It has to stand by itself, so blocks whose parent is gone go first.
+    pub fn publish_all(&mut self) -> Sent {
+        let all = self.cache.clone();
+        self.cache.retain(|path, _| (1..path.len()).all(|end| all.contains_key(&path[..end])));
+        let mut events = vec![KvEvent::Cleared];
+        events.extend(self.all());
+        self.send(events)
+    }
+
+    fn send(&mut self, events: Vec<KvEvent>) -> Sent {
+        self.clock += 0.001;
+        let bytes = payload(&self.options, &batch(self.clock, 0, events));
+        let sequence = self.next;
+        self.next += 1;
+        self.truth.insert((self.process, sequence), self.cache.clone());
+        self.sent.push((sequence, bytes.clone()));
+        (self.process, live_frames(&self.options.topic, sequence, bytes))
+    }
+
+    fn change(&mut self, draw: &Draw) -> Vec<KvEvent> {
+        match draw {
+            Draw::Clear => {
+                self.cache.clear();
+                vec![KvEvent::Cleared]
+            }
+            Draw::Store(path) => {
+                let start = (0..path.len()).find(|at| !self.holds(&path[..=*at], Tier::Device));
+                let Some(start) = start else { return Vec::new() };
+                for end in start..path.len() {
+                    self.cache.entry(path[..=end].to_vec()).or_default().insert(Tier::Device);
+                }
+                vec![store(path, start)]
+            }
+            Draw::Offload(path) if self.holds(path, Tier::Device) => {
+                self.cache.entry(path.clone()).or_default().insert(Tier::Host);
+                vec![stored(&[name(path)], None, Vec::new(), Tier::Host)]
+            }
+            Draw::Remove(path, tier) if self.holds(path, *tier) => {
+                let tiers = self.cache.get_mut(path).unwrap();
+                tiers.remove(tier);
+                if tiers.is_empty() {
+                    self.cache.remove(path);
+                }
+                vec![removed(&[name(path)], *tier)]
+            }
+            Draw::Offload(_) | Draw::Remove(..) => Vec::new(),
+        }
+    }
+
+    fn holds(&self, path: &[u8], tier: Tier) -> bool {
+        self.cache.get(path).is_some_and(|tiers| tiers.contains(&tier))
+    }
+
+    /// All that is resident, parents first: the shorter path comes before the longer.
+    fn all(&self) -> Vec<KvEvent> {
+        let mut events = Vec::new();
+        for (path, tiers) in &self.cache {
+            for tier in tiers {
+                let KvEvent::Stored(mut block) = store(path, path.len() - 1) else { unreachable!() };
+                block.tier = *tier;
+                events.push(KvEvent::Stored(block));
+            }
+        }
+        events
+    }
+
+    /// Replies to a request, the end mark last.
+    pub fn replies(&mut self, from: u64) -> Vec<Vec<Vec<u8>>> {
+        let topic = reply_topic(&self.options);
+        let mut replies = match self.options.recovery {
+            Recovery::Snapshot => {
+                let bytes = payload(&self.options, &batch(self.clock, 0, self.all()));
+                self.last().map(|last| replay_frames(topic, last, bytes)).into_iter().collect::<Vec<_>>()
+            }
+            Recovery::History => {
+                let kept = &self.sent[self.sent.len().saturating_sub(self.ring)..];
+                let wanted = kept.iter().filter(|(sequence, _)| *sequence >= from);
+                wanted.map(|(sequence, bytes)| replay_frames(topic, *sequence, bytes.clone())).collect()
+            }
+            Recovery::None => Vec::new(),
+        };
+        replies.push(end_frames(topic));
+        replies
+    }
+
+    /// What a prompt's blocks in a row were after a batch, if that process sent it.
+    pub fn truth(&self, process: u64, sequence: u64, prompt: &[u8]) -> Option<Vec<Tier>> {
+        let cache = self.truth.get(&(process, sequence))?;
+        let tiers = (1..=prompt.len()).map_while(|end| cache.get(&prompt[..end]));
+        Some(tiers.map(|tiers| *tiers.first().unwrap()).collect())
     }
 }
 
-/// A publisher over libzmq in a process of its own (tests/it/kv/publisher.py); killed with this value.
-pub struct Foreign {
-    child: Child,
-    orders: ChildStdin,
-    said: Lines<BufReader<ChildStdout>>,
-    pub endpoint: String,
-    pub replay_endpoint: String,
+fn store(path: &[u8], start: usize) -> KvEvent {
+    let names: Vec<u64> = (start..path.len()).map(|end| name(&path[..=end])).collect();
+    let parent = (start > 0).then(|| name(&path[..start]));
+    stored(&names, parent, tokens(path).split_off(start * 4), Tier::Device)
 }
 
-impl Foreign {
-    /// `kind` is `xllm`, or an engine with the file of its publisher.
-    pub fn start(python: &Path, kind: &str, file: &Path, ports: [u16; 2], steps: usize) -> Foreign {
-        let mut command = Command::new(python);
-        command.arg(root().join("tests/it/kv/publisher.py")).arg(kind).arg(file);
-        command.args(ports.map(|port| port.to_string())).arg(steps.to_string());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let orders = child.stdin.take().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (endpoint, replay_endpoint) = Default::default();
-        let mut publisher = Foreign { child, orders, said, endpoint, replay_endpoint };
-        let ends = publisher.next();
-        let end = |name: &str| ends[name].as_str().unwrap().to_owned();
-        (publisher.endpoint, publisher.replay_endpoint) = (end("endpoint"), end("replay_endpoint"));
-        publisher
-    }
-
-    fn next(&mut self) -> Value {
-        serde_json::from_str(&self.said.next().expect("it ended").unwrap()).unwrap()
-    }
-
-    /// Publishes a batch; its number.
-    pub fn publish(&mut self, events: &[Value]) -> u64 {
-        self.order(&json!({"events": events}))
-    }
-
-    /// Takes a batch in, uses its number up, and sends nothing.
-    pub fn lose(&mut self, events: &[Value]) -> u64 {
-        self.order(&json!({"events": events, "skip": true}))
-    }
-
-    fn order(&mut self, order: &Value) -> u64 {
-        writeln!(self.orders, "{order}").unwrap();
-        self.next()["sequence"].as_u64().unwrap()
-    }
-
-    /// kill -9, and gone when this returns.
-    pub fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+/// Processes name blocks alike: engines hash content.
+fn name(path: &[u8]) -> u64 {
+    path.iter().fold(1, |code, kind| code * u64::from(KINDS) + u64::from(*kind))
 }
 
-impl Drop for Foreign {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The tokens of a prompt.
+pub fn tokens(path: &[u8]) -> Vec<u32> {
+    path.iter().enumerate().flat_map(|(at, kind)| [at as u32 * 100 + u32::from(*kind); 4]).collect()
+}
+
+/// All prompts of whole length.
+pub fn prompts() -> impl Iterator<Item = Path> {
+    let kinds = usize::from(KINDS);
+    (0..kinds.pow(DEPTH as u32))
+        .map(move |code| (0..DEPTH).map(|at| (code / kinds.pow(at as u32) % kinds) as u8).collect())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::kv::publisher::{Publisher, removed, stored};
+use crate::kv::peers::{Publisher, removed, stored};
 use crate::live::support::process::{Server, wait_for};
 use crate::run::{Scratch, root};
 
