@@ -67,7 +67,7 @@ impl Run {
                     self.probe = probe;
                     None
                 }
-                DirectoryOutput::State(_) => None,
+                DirectoryOutput::State(_) | DirectoryOutput::Readmitted { .. } => None,
                 DirectoryOutput::Subscribe(stream) => {
                     let replay = stream.replay.map(|replay| format!(" {replay}")).unwrap_or_default();
                     Some(format!("subscribe {}/{} {}{replay}", stream.key.instance, stream.key.dp_rank, stream.events))

@@ -111,7 +111,12 @@ mod real {
 
     impl Heard {
         async fn next(&mut self) -> News {
-            self.0.recv().await.expect("the registry is followed")
+            loop {
+                match self.0.recv().await.expect("the registry is followed") {
+                    News::Listed => {}
+                    news => return news,
+                }
+            }
         }
 
         /// The next word about an instance.
