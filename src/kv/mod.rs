@@ -24,7 +24,7 @@ pub mod wire;
 pub use change::CacheChange;
 pub use config::{EventsConfig, EventsSwitch};
 pub use event::{BlockRemoved, BlockStored, Dialect, EngineHash, EventBatch, KvEvent, Recovery, Tier};
-pub use followed::{Followed, IndexLookup, Roster, stream_name};
+pub use followed::{Followed, IndexLookup, Whose, stream_name};
 pub use hash::{DEFAULT_HASH_SEED, HashChain, SequenceHash};
 pub use lookup::{PrefixLookup, Process, StreamHealth, StreamOrigin, WorkerHit};
 pub use prompt::PromptHashes;

@@ -9,8 +9,8 @@ use crate::base::{Time, WorkerId};
 use crate::cluster::{Cluster, KvWord};
 use crate::engine::Cx;
 use crate::kv::index::{StreamId, StreamSpec};
-use crate::kv::sync::{StreamReport, Subscriber, SyncInput, SyncOptions, SyncOutput};
-use crate::kv::{Followed, IndexLookup, Process, Roster, StreamOrigin};
+use crate::kv::sync::{Subscriber, SyncInput, SyncOptions, SyncOutput};
+use crate::kv::{Followed, IndexLookup, Process, StreamOrigin};
 use crate::protocol::{Event, WorkerState};
 use crate::record::{LedgerEvent, StreamFacts};
 use crate::replay::{stream_facts, stream_line};
@@ -21,7 +21,6 @@ use crate::scenario::FollowSetup;
 pub(super) struct Follower {
     setup: FollowSetup,
     subscriber: Subscriber,
-    roster: Roster,
     streams: BTreeMap<WorkerId, StreamId>,
     /// Of processes that are gone.
     past: BTreeMap<WorkerId, StreamFacts>,
@@ -36,7 +35,6 @@ impl Follower {
         Follower {
             setup,
             subscriber: Subscriber::new(),
-            roster: Roster::new(),
             streams: BTreeMap::new(),
             past: BTreeMap::new(),
             told: Vec::new(),
@@ -46,7 +44,7 @@ impl Follower {
 
     /// What the policy reads.
     pub fn lookup(&self) -> IndexLookup {
-        IndexLookup::new(self.subscriber.index().clone(), self.roster.clone(), self.setup.tokens)
+        IndexLookup::new(self.subscriber.index().clone(), Box::new(whose), self.setup.tokens)
     }
 
     /// Follows every worker that is there. A run begins once its streams had time to come in step.
@@ -67,7 +65,6 @@ impl Follower {
     /// Follows process `incarnation` of `worker`, in place of an earlier one.
     fn follow(&mut self, cx: Cx<'_>, cluster: &mut Cluster, worker: WorkerId, incarnation: u32) {
         self.forget(cx.now, worker);
-        let endpoint = format!("{worker} of the emulated cluster");
         let spec = StreamSpec {
             instance: worker.to_string(),
             dp_rank: 0,
@@ -76,10 +73,8 @@ impl Follower {
             incarnation: Some(incarnation.to_string()),
             register_ts_ms: None,
         };
-        let options = SyncOptions { endpoint: endpoint.clone(), ..self.setup.sync.clone() };
+        let options = SyncOptions { endpoint: endpoint(worker), ..self.setup.sync.clone() };
         let stream = self.subscriber.add(spec, options, cx.now).expect("one stream a worker, of blocks with tokens");
-        let process = Process { incarnation: Some(incarnation.into()), register_ts_ms: None };
-        self.roster.put(stream, Followed { worker, dp_size: 1, origin: StreamOrigin::Discovered(process), endpoint });
         self.streams.insert(worker, stream);
         cluster.subscribe(cx, worker);
     }
@@ -136,20 +131,15 @@ impl Follower {
     pub fn facts(&self, now: Time) -> Vec<StreamFacts> {
         let mut facts = self.past.clone();
         for report in self.subscriber.reports(now) {
-            if let Some(worker) = self.worker_of(&report) {
+            if let Some(Followed { worker, .. }) = whose(&report.status.spec) {
                 facts.insert(worker, stream_facts(&worker.to_string(), &report, facts.get(&worker).cloned()));
             }
         }
         facts.into_values().collect()
     }
 
-    fn worker_of(&self, report: &StreamReport) -> Option<WorkerId> {
-        self.roster.get(report.status.id).map(|whose| whose.worker)
-    }
-
     fn forget(&mut self, now: Time, worker: WorkerId) {
         let Some(stream) = self.streams.remove(&worker) else { return };
-        self.roster.remove(stream);
         if let Some(report) = self.subscriber.remove(stream, now) {
             let facts = stream_facts(&worker.to_string(), &report, self.past.remove(&worker));
             self.past.insert(worker, StreamFacts { synchronized: false, ..facts });
@@ -167,4 +157,16 @@ impl Follower {
             }
         }
     }
+}
+
+/// Streams are named after their workers, and know the process.
+fn whose(spec: &StreamSpec) -> Option<Followed> {
+    let worker = spec.instance.parse().ok()?;
+    let incarnation = spec.incarnation.as_deref().and_then(|number| number.parse().ok());
+    let origin = StreamOrigin::Discovered(Process { incarnation, register_ts_ms: None });
+    Some(Followed { worker, origin, endpoint: endpoint(worker) })
+}
+
+fn endpoint(worker: WorkerId) -> String {
+    format!("{worker} of the emulated cluster")
 }
