@@ -5,15 +5,20 @@ use crate::record::{LedgerEvent, LedgerKind, StreamFacts};
 
 /// A line of the ledger for a change of the stream `name` of a worker; `None` for one that is no news.
 pub fn stream_line(name: &str, change: &Change) -> Option<LedgerEvent> {
-    (!change.again).then(|| LedgerEvent {
+    told_change(change).map(|detail| LedgerEvent {
         at_ns: change.at.ns(),
         kind: LedgerKind::KvStream,
         session_id: None,
         turn_id: None,
         worker: Some(name.to_owned()),
-        detail: Some(change.to_string()),
+        detail: Some(detail),
         candidates: Vec::new(),
     })
+}
+
+/// A change in words; `None` for one that is no news.
+pub fn told_change(change: &Change) -> Option<String> {
+    (!change.again).then(|| change.to_string())
 }
 
 /// What is to be said of the stream `name` at the end, on top of what `before` says of the earlier processes of its worker.

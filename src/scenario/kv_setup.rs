@@ -6,7 +6,7 @@ use crate::kv::index::HashSpace;
 use crate::kv::publish::{BUFFER_STEPS, PublisherOptions};
 use crate::kv::sync::SyncOptions;
 use crate::kv::wire::EncodeForm;
-use crate::kv::{BlockTokens, DEFAULT_HASH_SEED};
+use crate::kv::{BlockTokens, DEFAULT_HASH_SEED, EventsConfig};
 use crate::scenario::Scenario;
 
 /// What a run with an index is built from.
@@ -38,15 +38,9 @@ impl KvSetup {
         if !events.is_on(scenario.policy.reads_index()) {
             return None;
         }
-        let block_size = if events.block_size == 0 { block_size } else { events.block_size };
+        let options = publisher(events, block_size);
+        let block_size = options.block_size;
         let tokens = BlockTokens::new(scenario.live.token_id_min, scenario.live.token_id_count);
-        let options = PublisherOptions {
-            form: EncodeForm::current(events.dialect),
-            block_size,
-            topic: events.topic.clone(),
-            dp_rank: 0,
-            buffer_steps: BUFFER_STEPS,
-        };
         let sync = SyncOptions {
             topic: events.topic.clone(),
             replay_timeout: Dur::from_millis(events.replay_timeout_ms),
@@ -57,5 +51,16 @@ impl KvSetup {
         let max_blocks = usize::try_from(events.max_blocks_per_stream).unwrap_or(usize::MAX);
         let publishing = Publishing { options, tokens };
         Some(KvSetup { publishing, follow: FollowSetup { space, max_blocks, sync, tokens } })
+    }
+}
+
+/// An emulated worker's publisher, where the cache has blocks of `block_size` tokens.
+pub fn publisher(events: &EventsConfig, block_size: u32) -> PublisherOptions {
+    PublisherOptions {
+        form: EncodeForm::current(events.dialect),
+        block_size: if events.block_size == 0 { block_size } else { events.block_size },
+        topic: events.topic.clone(),
+        dp_rank: 0,
+        buffer_steps: BUFFER_STEPS,
     }
 }

@@ -9,6 +9,8 @@ mod tests;
 mod token;
 mod watch;
 
+pub use serve::read_streams;
+
 use clap::{Args, Subcommand};
 
 use crate::cli::exit::{Exit, Failure};

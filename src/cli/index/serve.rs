@@ -17,7 +17,7 @@ use crate::cli::terminal::Terminal;
 use crate::kv::directory::{KvEventsConfig, Registry, Source};
 use crate::live::clock::Clock;
 use crate::live::kv::registry::Login;
-use crate::live::kv::service::{Feed, FeedOptions, Log};
+use crate::live::kv::service::{Changes, Feed, FeedOptions, Log};
 use crate::live::server::{InternalToken, KvServerOptions, run_kv};
 use crate::live::url_at;
 
@@ -66,7 +66,7 @@ pub fn run(args: &ServeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let signals = Signals::install()?;
     let messages = terminal.messages.clone();
     let log = Log::new(move |line| messages.note(line));
-    let feed = Feed::start(FeedOptions { config, login: login(), clock: Clock::start(1.0), log });
+    let feed = Feed::start(FeedOptions { config, login: login(), clock: Clock::start(1.0), log, changes: Changes::untold() });
     let feed = feed.map_err(|error| Failure::input(&error))?;
     let at = address(&listener)?;
     stdout::print(&if args.json {
@@ -81,12 +81,15 @@ pub fn run(args: &ServeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 }
 
 /// The file, with another registry where one is named.
+/// The file of the streams; `hint` says where it is named.
+pub fn read_streams(path: &str, hint: &str) -> Result<KvEventsConfig, Failure> {
+    let text =
+        fs::read(path).map_err(|error| Failure::input(format!("{path} cannot be read: {error}")).hint(hint))?;
+    KvEventsConfig::parse(&text, path).map_err(|errors| Failure::inputs(errors.to_string().lines()))
+}
+
 fn config(path: &str, registry: Option<&str>) -> Result<KvEventsConfig, Failure> {
-    let text = fs::read(path).map_err(|error| {
-        Failure::input(format!("{path} cannot be read: {error}")).hint("give the file of the streams with `--config`")
-    })?;
-    let mut config =
-        KvEventsConfig::parse(&text, path).map_err(|errors| Failure::inputs(errors.to_string().lines()))?;
+    let mut config = read_streams(path, "give the file of the streams with `--config`")?;
     let Some(registry) = registry else { return Ok(config) };
     match &mut config.source {
         Source::Discovery(discovery) => discovery.registry = Some(parse_registry(registry)?),

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::board::Board;
 use super::follower::Follower;
-use super::log::Log;
+use super::log::{Changes, Log};
 use crate::kv::directory::{KvEventsConfig, Source};
 use crate::live::clock::Clock;
 use crate::live::kv::registry::{self, Login, RegistryError};
@@ -25,6 +25,8 @@ pub struct FeedOptions {
     pub clock: Clock,
     /// Gets a line for each change.
     pub log: Log,
+    /// Is told of each change of a stream.
+    pub changes: Changes,
 }
 
 /// A directory that cannot be started.

@@ -153,7 +153,7 @@ impl Follower {
         let writer = self.board.index().add_stream(spec).map_err(|error| error.to_string())?;
         let sync = stream::sync(writer, subscription, limits, clock.now());
         let log = Allowance::new(self.options.log.clone(), STREAM_BURST, clock.now());
-        let sink = Sink::new(sync, clock, self.board.add(subscription), log);
+        let sink = Sink::new(sync, clock, self.board.add(subscription), (log, self.options.changes.clone()));
         StreamThread::start(sink, connections)
             .map_err(|error| format!("{error}; raise the limits on processes and open files"))
     }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::{Dur, Time};
+use crate::kv::index::StreamSpec;
+use crate::kv::sync::Change;
 
 /// Time in which room for another line comes back.
 const REFILL: Dur = Dur::from_millis(2_000);
@@ -32,6 +34,32 @@ impl Log {
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Log")
+    }
+}
+
+/// Is told of each change of a stream, on that stream's thread; it must not wait long.
+#[derive(Clone)]
+pub struct Changes(Arc<dyn Fn(&StreamSpec, &Change) + Send + Sync>);
+
+impl Changes {
+    /// `tell` gets them.
+    pub fn new(tell: impl Fn(&StreamSpec, &Change) + Send + Sync + 'static) -> Changes {
+        Changes(Arc::new(tell))
+    }
+
+    /// Nobody wants them.
+    pub fn untold() -> Changes {
+        Changes::new(|_, _| {})
+    }
+
+    pub(super) fn tell(&self, spec: &StreamSpec, change: &Change) {
+        (self.0)(spec, change);
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Changes")
     }
 }
 

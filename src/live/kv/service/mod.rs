@@ -13,4 +13,4 @@ mod stream;
 
 pub use board::{Board, StreamView};
 pub use feed::{Feed, FeedError, FeedOptions};
-pub use log::Log;
+pub use log::{Changes, Log};

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::board::Place;
-use super::log::Allowance;
+use super::log::{Allowance, Changes};
 use crate::base::{Dur, Time};
 use crate::kv::directory::{Endpoint, Origin, StreamLimits, Subscription};
 use crate::kv::index::{HashSpace, StreamSpec, StreamWriter};
@@ -37,6 +37,7 @@ pub(super) struct Sink {
     commands: VecDeque<Command>,
     place: Arc<Place>,
     log: Allowance,
+    changes: Changes,
     lag_s: Option<f64>,
 }
 
@@ -69,9 +70,9 @@ impl StreamThread {
 }
 
 impl Sink {
-    pub fn new(sync: StreamSync, clock: Clock, place: Arc<Place>, log: Allowance) -> Sink {
+    pub fn new(sync: StreamSync, clock: Clock, place: Arc<Place>, (log, changes): (Allowance, Changes)) -> Sink {
         place.show(clock.now(), sync.report(clock.now()), None);
-        Sink { sync, clock, attempt: 0, commands: VecDeque::new(), place, log, lag_s: None }
+        Sink { sync, clock, attempt: 0, commands: VecDeque::new(), place, log, changes, lag_s: None }
     }
 
     fn obey(&mut self, now: Time) {
@@ -83,8 +84,12 @@ impl Sink {
                 }
                 SyncOutput::DropReplay => self.commands.push_back(Command::DropReplay),
                 SyncOutput::Reconnect => self.commands.push_back(Command::Reconnect),
-                SyncOutput::Changed(change) if change.again => {}
-                SyncOutput::Changed(change) => self.log.line(now, format!("stream {}: {change}", self.sync.spec())),
+                SyncOutput::Changed(change) => {
+                    self.changes.tell(self.sync.spec(), &change);
+                    if !change.again {
+                        self.log.line(now, format!("stream {}: {change}", self.sync.spec()));
+                    }
+                }
             }
         }
     }
