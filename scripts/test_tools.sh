@@ -1,37 +1,60 @@
 #!/usr/bin/env bash
-# Installs what a few tests run against and cargo cannot bring: the real router smg, pinned, into a virtual environment
-# under the target directory. Does nothing when it is there. Needs python3 and a package index; never touches the system
-# but for python3-venv, where that is missing and we are root.
+# Installs what a few tests run against and cargo cannot bring, pinned, into a virtual environment under the target
+# directory: the real router smg; libzmq (in pyzmq) and msgpack for KV events. Does nothing when all is there. Needs
+# python3 and a package index; never touches the system but for python3-venv and protobuf-compiler, where those are missing
+# and we are root. protoc is what the client of etcd is generated with (cargo's feature `etcd`); a real etcd for its tests is
+# unpacked from Debian's package under the target directory, so that no service of the system's is started.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-smg_version=1.13.0
+tools=(smg==1.13.0 pyzmq==27.3.0 msgpack==1.2.4)
 venv=${CARGO_TARGET_DIR:-target}/test-tools
 python=$venv/bin/python
 
+etcd=${CARGO_TARGET_DIR:-target}/test-tools-etcd
+
+# apt_get PACKAGE...: as root of a Debian, or an error that names them.
+apt_get() {
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        printf 'error: install %s, or build and test without the feature etcd\n' "$*" >&2
+        exit 1
+    fi
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "$@"
+}
+
+if ! command -v protoc >/dev/null; then
+    apt_get protobuf-compiler libprotobuf-dev
+fi
+if ! command -v etcd >/dev/null && [ ! -x "$etcd/usr/bin/etcd" ]; then
+    rm -rf "$etcd"
+    mkdir -p "$etcd"
+    apt-cache show etcd-server >/dev/null 2>&1 || apt-get update -qq
+    (cd "$etcd" && apt-get -o APT::Sandbox::User=root download -qq etcd-server && dpkg-deb -x etcd-server_*.deb . && rm etcd-server_*.deb)
+    printf 'etcd is in %s\n' "$etcd"
+fi
+
 installed() {
-    [ -x "$venv/bin/smg" ] &&
-        [ "$("$python" -c 'from importlib.metadata import version; print(version("smg"))' 2>/dev/null)" = "$smg_version" ]
+    "$python" - "${tools[@]}" 2>/dev/null <<'CHECK'
+import sys
+from importlib.metadata import version
+sys.exit(any(version(name) != pin for name, pin in (tool.split("==") for tool in sys.argv[1:])))
+CHECK
 }
 
 if installed; then
-    printf 'smg %s is in %s\n' "$smg_version" "$venv"
+    printf '%s: in %s\n' "${tools[*]}" "$venv"
     exit 0
 fi
 if ! command -v python3 >/dev/null; then
-    printf 'error: python3 is missing; install it, or run the tests without smg (they say that they skip)\n' >&2
+    printf 'error: python3 is missing; install it, or run the tests without these tools (they say that they skip)\n' >&2
     exit 1
 fi
 # A half-made environment of an earlier try is made anew.
 if ! python3 -m venv --clear "$venv" 2>/dev/null; then
-    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        printf 'error: python3 cannot make a virtual environment; install python3-venv\n' >&2
-        exit 1
-    fi
-    apt-get update -qq
-    apt-get install -y -qq python3-venv
+    apt_get python3-venv
     python3 -m venv --clear "$venv"
 fi
-"$python" -m pip install --quiet --disable-pip-version-check "smg==$smg_version"
-installed || { printf 'error: smg %s was not installed into %s\n' "$smg_version" "$venv" >&2; exit 1; }
-printf 'smg %s installed into %s\n' "$smg_version" "$venv"
+"$python" -m pip install --quiet --disable-pip-version-check "${tools[@]}"
+installed || { printf 'error: not all of %s were installed into %s\n' "${tools[*]}" "$venv" >&2; exit 1; }
+printf '%s: installed into %s\n' "${tools[*]}" "$venv"

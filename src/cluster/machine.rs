@@ -2,10 +2,10 @@
 //!
 //! Everything that takes time is a message in one heap, ordered by (time, order of creation). A message to a worker
 //! carries the incarnation it was meant for; a worker that died since refuses it.
-//! Invariants: every flight ends in exactly one answer unless the client aborts it; a flight that no worker answers is
-//! ended by its transfer time-out or by an outage.
+//! Invariants: every flight ends in exactly one answer; a flight that no worker answers is ended by its transfer time-out,
+//! by an outage or by its client, who is told at once what had reached it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
 use crate::cluster::agenda::Agenda;
@@ -16,7 +16,7 @@ use crate::cluster::router::PdRouter;
 use crate::cluster::site::Site;
 use crate::cluster::{ClusterConfig, FaultKind};
 use crate::engine::{Cx, DropReason, EngineConfig, Input, Output, Worker};
-use crate::protocol::{Action, Event, Generate, Route, WorkerState};
+use crate::protocol::{Action, Answer, Event, Generate, LoadReport, Route, WorkerState};
 use crate::record::TransferRecord;
 
 /// See the module.
@@ -31,6 +31,10 @@ pub struct Cluster {
     pub(super) link_version: u64,
     pub(super) faults: Faults,
     pub(super) flights: BTreeMap<RequestIx, Flight>,
+    /// Ended, on the way back to the client.
+    pub(super) answers: BTreeMap<RequestIx, Answer>,
+    /// Given up before they arrived.
+    pub(super) unwanted: BTreeSet<RequestIx>,
     pub(super) requests: u64,
     pub(super) pairs: BTreeMap<(usize, usize), TransferRecord>,
     agenda: Agenda<Message>,
@@ -77,6 +81,8 @@ pub(super) enum Message {
         site: usize,
     },
     ToClient(Event),
+    /// An answer reaches the client, who may have given it up meanwhile.
+    Answered(RequestIx),
     Refuse {
         request: RequestIx,
         status: u16,
@@ -115,6 +121,8 @@ impl Cluster {
             link_version: 0,
             faults,
             flights: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            unwanted: BTreeSet::new(),
             requests: 0,
             pairs: BTreeMap::new(),
             agenda: Agenda::default(),
@@ -148,10 +156,14 @@ impl Cluster {
             Action::Admit { call, worker, ask } => self.call(arrives, worker, Input::Admit { call, ask }),
             Action::Abort { request } => self.abandon(cx, request),
             Action::PollLoads => {
-                let loads = self.sites.iter().filter_map(|site| site.worker.as_ref().map(Worker::load)).collect();
-                self.schedule(arrives + self.hop(), Message::ToClient(Event::Loads(loads)));
+                self.schedule(arrives + self.hop(), Message::ToClient(Event::Loads(self.loads())));
             }
         }
+    }
+
+    /// Load of every worker that is alive.
+    pub fn loads(&self) -> Vec<LoadReport> {
+        self.sites.iter().filter_map(|site| site.worker.as_ref().map(Worker::load)).collect()
     }
 
     /// Call at the time of [`Cluster::poll_timeout`].
@@ -196,6 +208,10 @@ impl Cluster {
                 }
             }
             Message::ToClient(event) => self.events.push_back(event),
+            Message::Answered(request) => {
+                let answer = self.answers.remove(&request);
+                self.events.extend(answer.map(|answer| Event::Finished(Box::new(answer))));
+            }
             Message::Refuse { request, status, message } => self.refuse(cx, request, status, message),
             Message::TransferStarts(request) => self.start_transfer(cx, request),
             Message::TransferFails(request) => self.fail_transfer(cx, request),
@@ -226,11 +242,10 @@ impl Cluster {
                 Output::Prefilled { request, cached_tokens, arrived, started } => {
                     self.prefilled(cx, request, cached_tokens, (arrived, started));
                 }
-                Output::Silent { request, first_token_at, since, output_tokens } => {
+                Output::Silent { request, since, output_tokens: _ } => {
                     let back = self.flights.get(&request).map_or(0, Flight::hops_back);
                     let delay = Dur(self.hop().ns() * back);
-                    let (first_token_at, since) = (first_token_at.map(|first| first + delay), since + delay);
-                    let quiet = Event::Silent { request, first_token_at, since, output_tokens };
+                    let quiet = Event::Silent { request, since: since + delay };
                     self.schedule(at + delay, Message::ToClient(quiet));
                 }
                 Output::SessionDropped { session, reason } => {

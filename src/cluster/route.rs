@@ -11,6 +11,9 @@ use crate::protocol::{Answer, CallError, ErrorClass, Event, Finish, Generate, Ro
 impl Cluster {
     /// The PD router takes a request in: chooses both legs and posts the body to both.
     pub(super) fn route(&mut self, cx: Cx<'_>, generate: Generate) {
+        if self.unwanted.remove(&generate.request) {
+            return;
+        }
         self.count_request(cx);
         let header = match generate.route {
             Route::Router(header) => header,
@@ -44,8 +47,11 @@ impl Cluster {
 
     /// A request straight to a worker: to its session on D, or to a colocated worker.
     pub(super) fn go_direct(&mut self, cx: Cx<'_>, site: usize, generate: Generate) {
-        self.count_request(cx);
         let request = generate.request;
+        if self.unwanted.remove(&request) {
+            return;
+        }
+        self.count_request(cx);
         self.take_off(Flight::new(generate, None, Some(site)));
         if !self.struck_at_arrival(cx, request) {
             let job = self.job(request, cx.now);
@@ -104,8 +110,7 @@ impl Cluster {
             let class = if class == ErrorClass::ContextLimit { class } else { ErrorClass::PrefillFailed };
             flight.failed(&self.sites, class, Some(done.http_status), format!("prefill failed on {worker}: {words}"))
         } else {
-            let delay = Dur(self.hop().ns() * flight.hops_back());
-            flight.answer(done, &self.sites, delay)
+            flight.answer(done, &self.sites, self.way_back(flight))
         };
         self.end_flight_but(cx, at, answer, Some(site));
     }
@@ -117,12 +122,34 @@ impl Cluster {
 
     fn end_flight_but(&mut self, cx: Cx<'_>, at: Time, answer: Answer, done_at: Option<usize>) {
         let Some(back) = self.land(cx, answer.request, done_at) else { return };
-        self.schedule(at + back, Message::ToClient(Event::Finished(Box::new(answer))));
+        self.schedule(at + back, Message::Answered(answer.request));
+        self.answers.insert(answer.request, answer);
     }
 
-    /// The client gave a request up.
+    /// The client gave a request up: it is told at once what had reached it.
     pub(super) fn abandon(&mut self, cx: Cx<'_>, request: RequestIx) {
-        self.land(cx, request, None);
+        let answer = self.received(cx.now, request);
+        let (is_back, is_inside) = (self.answers.remove(&request).is_some(), self.land(cx, request, None).is_some());
+        if !is_back && !is_inside {
+            self.unwanted.insert(request);
+        }
+        self.events.push_back(Event::Finished(Box::new(answer)));
+    }
+
+    /// What the client has of an answer by `now`: nothing before its first token, not even a status.
+    fn received(&self, now: Time, request: RequestIx) -> Answer {
+        let under_way = || {
+            let flight = self.flights.get(&request)?;
+            let done = self.sites[flight.decode?].worker.as_ref()?.sent_so_far(request, now)?;
+            Some(flight.answer(done, &self.sites, self.way_back(flight)))
+        };
+        let answer = self.answers.get(&request).cloned().or_else(under_way).map(|answer| answer.until(now));
+        let heard = answer.filter(|answer| answer.output_tokens > 0);
+        heard.map_or_else(|| Answer::unheard(request), |answer| Answer { finish: Finish::given_up(), ..answer })
+    }
+
+    fn way_back(&self, flight: &Flight) -> Dur {
+        Dur(self.hop().ns() * flight.hops_back())
     }
 
     /// Answers `status` for a request that a fault refuses.
@@ -189,7 +216,7 @@ impl Cluster {
             let input = Input::Abort(request);
             self.schedule(cx.now, Message::ToWorker { site, incarnation, input });
         }
-        Some(Dur(self.hop().ns() * flight.hops_back()))
+        Some(self.way_back(&flight))
     }
 
     fn count_request(&mut self, cx: Cx<'_>) {

@@ -54,6 +54,14 @@ impl Bench {
         self.now = until;
     }
 
+    fn give_up(&mut self, request: u32) {
+        let cx = Cx { now: self.now, tree: &self.tree, names: &() };
+        self.cluster.handle_action(cx, Action::Abort { request: RequestIx(request) });
+        while let Some(event) = self.cluster.poll_event() {
+            self.events.push((self.now, event));
+        }
+    }
+
     fn answer(&self, request: u32) -> &Answer {
         let answers = self.events.iter().filter_map(|(_, event)| match event {
             Event::Finished(answer) if answer.request == RequestIx(request) => Some(&**answer),
@@ -155,4 +163,57 @@ fn an_injected_refusal_has_the_class_of_its_status() {
         let Finish::Error { class, .. } = &bench.answer(0).finish else { panic!("{status} refuses the request") };
         assert_eq!(*class, wanted, "{status}");
     }
+}
+
+#[test]
+fn a_request_given_up_tells_at_once_what_had_reached_the_client() {
+    let mut bench = Bench::new(&[]);
+    bench.send(0, 2000, 40);
+    bench.run(60.0);
+    let whole = bench.answer(0).clone();
+    let (first, last) = (whole.first_token_at.unwrap(), whole.last_token_at.unwrap());
+    // Before its arrival, waiting, all through the answer, and while the last tokens are on the way back.
+    let hop = 100_000;
+    let spread = (0..100).map(|part| last.ns() / 100 * part);
+    let edges = [hop / 2, first.ns() - 1, first.ns(), last.ns() - 2 * hop, last.ns() - 1];
+    let mut seen = Vec::new();
+    for at in spread.chain(edges).map(Time) {
+        let mut bench = Bench::new(&[]);
+        bench.send(0, 2000, 40);
+        bench.run(at.ns() as f64 / 1e9);
+        bench.now = at;
+        bench.give_up(0);
+        assert!(matches!(bench.events[..], [(then, Event::Finished(_))] if then == at), "at once: {:?}", bench.events);
+        let wanted = whole.clone().until(at);
+        let answer = bench.answer(0).clone();
+        // A run of tokens has a mean gap, so a cut one may be off by one.
+        assert!(answer.output_tokens.abs_diff(wanted.output_tokens) <= 1, "at {at}: {answer:?}, not {wanted:?}");
+        assert_eq!(answer.token_runs.iter().map(|run| run.count).sum::<u32>(), answer.output_tokens);
+        assert_eq!(answer.first_token_at, Some(first).filter(|first| *first <= at), "at {at}");
+        assert!(answer.last_token_at.is_none_or(|last| last <= at), "at {at}: {answer:?}");
+        let heard = answer.output_tokens > 0;
+        assert_eq!((answer.http_status, answer.decode_worker.is_some()), (heard.then_some(200), heard));
+        assert_eq!(answer.phases, if heard { whole.phases } else { Default::default() }, "at {at}");
+        seen.push(answer.output_tokens);
+        bench.run(60.0);
+        assert_eq!(bench.answer(0), &answer, "nothing more is heard");
+        let requests: u64 = bench.cluster.workers(bench.now).iter().map(|worker| worker.requests).sum();
+        assert!(at.ns() > hop || requests == 0, "nobody works for a request that is given up before it arrives");
+        assert_eq!(bench.cluster.in_flight(), 0);
+    }
+    assert!(seen.contains(&0) && seen.contains(&39) && seen.iter().any(|tokens| (10..30).contains(tokens)), "{seen:?}");
+}
+
+#[test]
+fn a_stream_that_hangs_keeps_its_tokens_when_it_is_given_up() {
+    let mut bench = Bench::new(&[r#"{"kind":"hang","worker":"D0","times":1,"after_tokens":3}"#]);
+    bench.send(0, 2000, 40);
+    bench.run(30.0);
+    let quiet = bench.events.iter().find_map(|(_, event)| match event {
+        Event::Silent { since, .. } => Some(*since),
+        _ => None,
+    });
+    bench.give_up(0);
+    let answer = bench.answer(0);
+    assert_eq!((answer.output_tokens, answer.last_token_at), (3, quiet));
 }

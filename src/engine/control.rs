@@ -118,7 +118,7 @@ impl Worker {
             return None;
         }
         if job.hang_after == Some(0) {
-            let quiet = Output::Silent { request: job.request, first_token_at: None, since: cx.now, output_tokens: 0 };
+            let quiet = Output::Silent { request: job.request, since: cx.now, output_tokens: 0 };
             self.emit(cx.now, quiet);
             let request = job.request;
             if let Some(slot) = job.session.and_then(|session| self.sessions.get(session)) {

@@ -1,7 +1,7 @@
 //! The end of an iteration: tokens booked, memory grown, prefills completed, requests finished.
 
-use crate::base::{Dur, Role, Time};
-use crate::engine::job::Active;
+use crate::base::{Dur, RequestIx, Role, Time};
+use crate::engine::job::{Active, Done};
 use crate::engine::message::{Cx, Output};
 use crate::engine::worker::{Step, Worker};
 use crate::kv::BlockPath;
@@ -24,17 +24,33 @@ impl Worker {
         }
     }
 
-    /// The worker dies at `now`: books the tokens that the iteration under way has sent by then.
-    pub(super) fn partial_tokens(&mut self, now: Time) {
-        let Some(Step::Decode { started, batch, steps, .. }) = self.step else { return };
+    /// The tokens that the iteration under way has sent every running request by `now`, and when the last of them left.
+    fn partial_tokens(&self, now: Time) -> Option<(TokenRun, Time)> {
+        let Some(Step::Decode { started, batch, steps, .. }) = self.step else { return None };
         let done = self.cost.decode_steps_within(batch, now.since(started), steps);
-        if done > 0 {
-            let first = started + self.cost.decode(batch, 1).dur();
-            let last = started + self.cost.decode(batch, done).dur();
-            for active in &mut self.running {
-                active.take(token_run(first, last, done), last);
-            }
+        let first = started + self.cost.decode(batch, 1).dur();
+        let last = started + self.cost.decode(batch, done).dur();
+        (done > 0).then(|| (token_run(first, last, done), last))
+    }
+
+    /// The worker dies at `now`: books the tokens that the iteration under way has sent by then.
+    pub(super) fn cut_tokens(&mut self, now: Time) {
+        let Some((run, last)) = self.partial_tokens(now) else { return };
+        self.running.iter_mut().for_each(|active| active.take(run, last));
+    }
+
+    /// What has left for a request inside by `now`, as if it ended now; `None` when it holds no memory here.
+    pub fn sent_so_far(&self, request: RequestIx, now: Time) -> Option<Done> {
+        let is = |active: &&Active| active.job.request == request;
+        let waiting = self.reserved.values().chain(self.hung.values()).chain(&self.ready).chain(&self.retracted);
+        let prefilling = self.prefilling.iter().map(|(active, _)| active);
+        let running = self.running.iter().find(is);
+        let mut active = running.or_else(|| waiting.chain(prefilling).find(is))?.clone();
+        if let Some((run, last)) = running.and_then(|_| self.partial_tokens(now)) {
+            active.take(run, last);
         }
+        active.lose_unsent(now);
+        Some(active.into_done(Finish::given_up(), 200))
     }
 
     /// `run.count` tokens for every running request; those that have all leave the batch.
@@ -110,8 +126,8 @@ impl Worker {
     pub(super) fn finish(&mut self, cx: Cx<'_>, now: Time, mut active: Active) {
         let request = active.job.request;
         if active.job.hang_after.is_some_and(|after| active.generated >= after) {
-            let (first_token_at, since) = (active.first_token, active.last_token.unwrap_or(now));
-            self.emit(now, Output::Silent { request, first_token_at, since, output_tokens: active.generated });
+            let since = active.last_token.unwrap_or(now);
+            self.emit(now, Output::Silent { request, since, output_tokens: active.generated });
             self.hung.insert(request, active);
             return;
         }

@@ -29,7 +29,7 @@ pub struct Job {
 }
 
 /// A request that holds memory in a worker.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Active {
     pub job: Job,
     /// Prompt tokens found in the cache or held by the session.

@@ -90,8 +90,6 @@ pub enum Output {
     Silent {
         /// Which.
         request: RequestIx,
-        /// First token, if there was one.
-        first_token_at: Option<Time>,
         /// Last token, or now.
         since: Time,
         /// Tokens so far.

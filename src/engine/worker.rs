@@ -157,7 +157,7 @@ impl Worker {
 
     /// The worker dies at `now`.
     pub fn crash(mut self, now: Time) -> Crash {
-        self.partial_tokens(now);
+        self.cut_tokens(now);
         let message = format!("{} died with the request inside", self.id);
         let lost = || crate::protocol::Finish::Error {
             class: crate::protocol::ErrorClass::WorkerLost,

@@ -32,18 +32,14 @@ pub enum Event {
         /// The worker's word, or a transport failure or time-out.
         result: Result<AdmitAnswer, CallError>,
     },
-    /// A request ended.
+    /// A request ended, or was given up: then this is what had arrived, and its verdict says nothing.
     Finished(Box<Answer>),
     /// A stream went quiet without ending: no byte since `since`.
     Silent {
         /// The request.
         request: RequestIx,
-        /// First token, if there was one.
-        first_token_at: Option<Time>,
         /// Last byte, or the time it was sent.
         since: Time,
-        /// Tokens received so far.
-        output_tokens: u32,
     },
     /// Answer to [`super::Action::PollLoads`], one entry per live worker.
     Loads(Vec<LoadReport>),
@@ -127,10 +123,46 @@ pub struct Answer {
     pub retractions: u16,
     /// Token arrivals, as runs.
     pub token_runs: Vec<TokenRun>,
-    /// Times it was sent; more than 1 only where the client was told to try again.
+    /// Times it was sent; more than 1 only where the client was told to try again, 0 when it was given up before.
     pub attempts: u16,
     /// Time between those that failed and the next.
     pub retry_wait: Dur,
+}
+
+impl Answer {
+    /// Of a request given up before anything of its answer arrived.
+    pub fn unheard(request: RequestIx) -> Answer {
+        Answer {
+            request,
+            finish: Finish::given_up(),
+            http_status: None,
+            prefill_worker: None,
+            decode_worker: None,
+            incarnation: None,
+            cached_tokens: 0,
+            output_tokens: 0,
+            first_token_at: None,
+            last_token_at: None,
+            phases: Phases::default(),
+            retractions: 0,
+            token_runs: Vec::new(),
+            attempts: 1,
+            retry_wait: Dur::ZERO,
+        }
+    }
+
+    /// The same with the tokens that had arrived by `now`.
+    pub fn until(self, now: Time) -> Answer {
+        let Some(last) = self.last_token_at.filter(|last| *last > now) else { return self };
+        let token_runs: Vec<TokenRun> = self.token_runs.iter().filter_map(|run| run.until(now)).collect();
+        Answer {
+            output_tokens: token_runs.iter().map(|run| run.count).sum(),
+            first_token_at: token_runs.first().map(|run| run.first),
+            last_token_at: token_runs.last().map(|run| run.last().min(last)),
+            token_runs,
+            ..self
+        }
+    }
 }
 
 /// The end of a request, in the engine's words where it had any.
@@ -154,6 +186,13 @@ pub enum Finish {
         /// The server's or the transport's message.
         message: String,
     },
+}
+
+impl Finish {
+    /// The client closed the stream itself.
+    pub fn given_up() -> Finish {
+        Finish::Error { class: ErrorClass::ConnectionClosed, message: "given up by the client".to_owned() }
+    }
 }
 
 /// Class of a failure, from the engine's words first, then HTTP, then the transport.
@@ -287,4 +326,60 @@ pub struct TokenRun {
     pub step: Dur,
     /// Number of tokens.
     pub count: u32,
+}
+
+impl TokenRun {
+    /// Arrival of the last token of the run.
+    pub fn last(self) -> Time {
+        self.first + Dur(self.step.ns() * u64::from(self.count.saturating_sub(1)))
+    }
+
+    /// The part that had arrived by `now`.
+    fn until(self, now: Time) -> Option<TokenRun> {
+        if self.first > now {
+            return None;
+        }
+        let behind_first = now.since(self.first).ns().checked_div(self.step.ns());
+        let arrived = behind_first.map_or(self.count, |steps| u32::try_from(steps + 1).unwrap_or(u32::MAX));
+        Some(TokenRun { count: self.count.min(arrived), ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Time {
+        Time(ns)
+    }
+
+    #[test]
+    fn an_answer_is_cut_to_the_tokens_that_had_arrived() {
+        let run = |first, step, count| TokenRun { first: at(first), step: Dur(step), count };
+        let whole = Answer {
+            http_status: Some(200),
+            output_tokens: 8,
+            first_token_at: Some(at(10)),
+            last_token_at: Some(at(42)),
+            token_runs: vec![run(10, 0, 3), run(20, 7, 4), run(42, 0, 1)],
+            ..Answer::unheard(RequestIx(0))
+        };
+        let cases = [
+            (9, 0, None, None),
+            (10, 3, Some(10), Some(10)),
+            (19, 3, Some(10), Some(10)),
+            (26, 4, Some(10), Some(20)),
+            (27, 5, Some(10), Some(27)),
+            (41, 7, Some(10), Some(41)),
+            (42, 8, Some(10), Some(42)),
+            (99, 8, Some(10), Some(42)),
+        ];
+        for (now, tokens, first, last) in cases {
+            let cut = whole.clone().until(at(now));
+            assert_eq!((cut.output_tokens, cut.http_status), (tokens, Some(200)), "at {now}");
+            assert_eq!((cut.first_token_at, cut.last_token_at), (first.map(at), last.map(at)), "at {now}");
+            assert_eq!(cut.token_runs.iter().map(|run| run.count).sum::<u32>(), tokens, "at {now}");
+        }
+        assert_eq!(whole.clone().until(at(42)), whole);
+    }
 }

@@ -37,7 +37,8 @@ pub enum Action {
         /// The question.
         ask: AdmitAsk,
     },
-    /// Gives a request up: the client closes the stream. No [`super::Event::Finished`] follows.
+    /// Gives a request up: the client closes the stream. Its [`super::Event::Finished`] follows at once, with what had
+    /// arrived by then.
     Abort {
         /// The request.
         request: RequestIx,
@@ -87,6 +88,14 @@ pub enum RoutingHeader {
     RoutingKey(SessionIx),
     /// `x-smg-target-worker: <0-based index>`.
     TargetWorker(u16),
+    /// `x-smg-target-worker` for the answering worker and `x-pdreplay-target-prefill` for P, 0-based indices. The second
+    /// is our own: only our router and the direct legs know it.
+    TargetLegs {
+        /// Prefill worker.
+        prefill: u16,
+        /// Decode worker.
+        decode: u16,
+    },
 }
 
 /// Question to a decode worker: is there room?

@@ -2,8 +2,8 @@
 //!
 //! The replayer emits [`Action`]s and takes [`Event`]s; the emulated cluster takes the one and emits the other; a live
 //! driver turns both into HTTP. Neither side sees the other.
-//! Invariant: every [`Action::Generate`] is answered by exactly one [`Event::Finished`] unless it was aborted first;
-//! every call with a [`CallId`] is answered exactly once.
+//! Invariant: every [`Action::Generate`] is answered by exactly one [`Event::Finished`], aborted or not; every call with a
+//! [`CallId`] is answered exactly once.
 
 mod answer;
 mod ask;

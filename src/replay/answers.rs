@@ -1,11 +1,11 @@
 //! Events of the cluster: calls, ends, quiet streams, loads, workers that come and go.
 
 use crate::base::{RequestIx, Time, WorkerId};
-use crate::protocol::{Event, Outgoing, WorkerState};
+use crate::protocol::{Event, LoadReport, Outgoing, WorkerState};
 use crate::record::LedgerKind;
 use crate::replay::machine::Note;
 use crate::replay::schedule::Wake;
-use crate::replay::turn::{Quiet, Stage};
+use crate::replay::turn::Stage;
 use crate::replay::{Replayer, plan};
 
 impl Replayer<'_> {
@@ -14,11 +14,10 @@ impl Replayer<'_> {
             Event::Sent { what, at } => self.take_sent(what, at),
             Event::Opened { call, worker, result } => self.take_opened(now, call, worker, result),
             Event::Admission { call, worker, result } => self.take_admission(now, call, worker, result),
-            Event::Finished(answer) => self.take_finished(now, *answer),
-            Event::Silent { request, first_token_at, since, output_tokens } => {
-                self.take_silent(request, Quiet { first_token_at, since, output_tokens });
-            }
-            Event::Loads(reports) => reports.into_iter().for_each(|report| self.fleet.heard_load(report)),
+            Event::Finished(answer) if self.active.contains_key(&answer.request) => self.take_finished(now, *answer),
+            Event::Finished(answer) => self.take_last_word(now, *answer),
+            Event::Silent { request, since } => self.take_silent(request, since),
+            Event::Loads(reports) => self.hear_loads(reports),
             Event::WorkerChanged { worker, state } => self.take_change(now, worker, state),
         }
     }
@@ -46,16 +45,14 @@ impl Replayer<'_> {
         }
     }
 
-    fn take_silent(&mut self, request: RequestIx, quiet: Quiet) {
+    fn take_silent(&mut self, request: RequestIx, since: Time) {
         let generating = self.active.get(&request).is_some_and(|turn| turn.stage == Stage::Generating);
         if !generating {
             return;
         }
         let limit = plan::positive(self.config.replay.stall_timeout_s);
-        let key = limit.map(|limit| self.arm(quiet.since + limit, Wake::Stall(request)));
-        let turn = self.turn_mut(request);
-        turn.quiet = Some(quiet);
-        let replaced = std::mem::replace(&mut turn.stall_timer, key);
+        let key = limit.map(|limit| self.arm(since + limit, Wake::Stall(request)));
+        let replaced = std::mem::replace(&mut self.turn_mut(request).stall_timer, key);
         self.timers.disarm(replaced);
     }
 
@@ -66,6 +63,9 @@ impl Replayer<'_> {
             WorkerState::Gone => LedgerKind::WorkerGone,
         };
         self.note(now, kind, Note { worker: Some(worker), ..Note::default() });
+        if worker.role == self.prefill.role() {
+            return self.prefill_changed(worker.index, state);
+        }
         if worker.role != self.fleet.role() {
             return;
         }
@@ -81,6 +81,23 @@ impl Replayer<'_> {
                     self.table.gone(index, now);
                 }
             }
+        }
+    }
+
+    fn prefill_changed(&mut self, index: u16, state: WorkerState) {
+        match state {
+            WorkerState::Up { incarnation } => {
+                self.prefill.up(index);
+                self.prefill.heard_process(index, incarnation);
+            }
+            WorkerState::Down | WorkerState::Gone => self.prefill.down(index),
+        }
+    }
+
+    pub(super) fn hear_loads(&mut self, reports: Vec<LoadReport>) {
+        for report in reports {
+            self.fleet.heard_load(report);
+            self.prefill.heard_load(report);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! After a failed session turn its KV is taken as lost on that D: the session is closed there and its slot is free.
 
-use crate::base::{RequestIx, Time};
+use crate::base::{RequestIx, Time, WorkerId};
 use crate::policies::PolicyName;
 use crate::protocol::{Action, Answer, ErrorClass, Finish};
 use crate::record::{ExecutionMode, LedgerKind, ModeReason, Outcome};
@@ -15,8 +15,6 @@ use crate::sessions::{Loss, Residence, SessionState};
 impl Replayer<'_> {
     pub(super) fn take_finished(&mut self, now: Time, answer: Answer) {
         let request = answer.request;
-        let Some(turn) = self.active.get(&request) else { return };
-        let (session, intended, router_send) = (turn.session, turn.intended, turn.router_send);
         let served = answer.decode_worker;
         if let (Some(worker), Some(incarnation)) = (served, answer.incarnation) {
             self.hear(now, worker, incarnation);
@@ -24,27 +22,41 @@ impl Replayer<'_> {
         if let Some(index) = served.and_then(|worker| self.fleet.index(worker))
             && answer.output_tokens > 0
         {
-            self.policy.served(&self.trace.tree, session, index, self.trace.turn(request).prompt);
+            let turn = self.trace.turn(request);
+            self.policy.served(&self.trace.tree, turn.session, index, turn.prompt);
         }
-        if let (Some(intended), Some(actual)) = (intended, served)
-            && intended != actual
-        {
-            let detail = format!("{intended} was intended");
-            self.note(now, LedgerKind::RouteMismatch, Note::session(session, actual).of(request).because(detail));
-            if self.config.router_round_robin && self.config.policy.name == PolicyName::Default {
-                self.diverged_at = self.diverged_at.into_iter().chain(router_send).min();
-            }
-        }
+        let turn = self.turn(request);
+        self.note_mismatch(now, &answer, turn.intended, turn.router_send);
         let planned = self.trace.turn(request);
         let ending = Ending::answered(answer, planned.input_length, planned.output_length);
         self.settle(now, request, ending);
+    }
+
+    /// Another worker served it than was intended.
+    pub(super) fn note_mismatch(
+        &mut self,
+        now: Time,
+        answer: &Answer,
+        intended: Option<WorkerId>,
+        router_send: Option<u64>,
+    ) {
+        let (Some(intended), Some(actual)) = (intended, answer.decode_worker) else { return };
+        if intended == actual {
+            return;
+        }
+        let session = self.trace.turn(answer.request).session;
+        let note = Note::session(session, actual).of(answer.request).because(format!("{intended} was intended"));
+        self.note(now, LedgerKind::RouteMismatch, note);
+        if self.config.router_round_robin && self.config.policy.name == PolicyName::Default {
+            self.diverged_at = self.diverged_at.into_iter().chain(router_send).min();
+        }
     }
 
     /// A limit of the client ran out.
     pub(super) fn give_up(&mut self, now: Time, request: RequestIx, class: ErrorClass, message: String) {
         if let Some(turn) = self.active.get_mut(&request) {
             match turn.stage {
-                Stage::Choosing | Stage::Generating => {}
+                Stage::Choosing | Stage::Generating | Stage::GivenUp => {}
                 Stage::Admitting(_) => {
                     (turn.mode, turn.reason) = (ExecutionMode::FallbackAdmissionRejected, ModeReason::AdmissionFailed);
                 }
@@ -57,11 +69,10 @@ impl Replayer<'_> {
     }
 
     /// Closes the stream of a turn and ends it.
-    pub(super) fn abandon(&mut self, now: Time, request: RequestIx, mut ending: Ending) {
-        let turn = self.turn(request);
-        ending.keep_quiet(turn.quiet);
-        if turn.stage == Stage::Generating {
+    pub(super) fn abandon(&mut self, now: Time, request: RequestIx, ending: Ending) {
+        if self.turn(request).stage == Stage::Generating {
             self.actions.push_back(Action::Abort { request });
+            self.turn_mut(request).stage = Stage::GivenUp;
         }
         self.settle(now, request, ending);
     }
@@ -71,20 +82,23 @@ impl Replayer<'_> {
         let Some(mut turn) = self.active.remove(&request) else { return };
         self.timers.disarm(turn.stall_timer.take());
         self.timers.disarm(turn.total_timer.take());
-        if let Some(booking) = turn.booking.take() {
-            self.fleet.take_back(booking);
-        }
+        self.unbook(&mut turn);
         self.end_in_session(now, request, &turn, &ending);
         self.table.end_turn(turn.session, now);
         self.free_lost_slot(now, &turn);
-        let outcome = ending.outcome;
-        // Skipped though it had begun: it waited for its send when the run was stopped.
-        let sent = if outcome == Outcome::Skipped { Sent::No(turn.reason) } else { Sent::Yes(&turn) };
-        self.record(now, request, sent, ending);
+        let (outcome, session) = (ending.outcome, turn.session);
+        if outcome == Outcome::Skipped {
+            // Though it had begun: it waited for its send when the run was stopped.
+            self.record(now, request, Sent::No(turn.reason), ending);
+        } else if turn.stage == Stage::GivenUp {
+            self.await_last_word(now, request, turn, ending);
+        } else {
+            self.record(now, request, Sent::Yes(&turn), ending);
+        }
         if outcome != Outcome::Ok && !self.stopped {
             match self.config.replay.on_turn_failure {
                 OnTurnFailure::Continue => {}
-                OnTurnFailure::StopSession => self.skip_rest(now, turn.session),
+                OnTurnFailure::StopSession => self.skip_rest(now, session),
                 OnTurnFailure::StopRun => return self.stop(now),
             }
         }
@@ -172,7 +186,7 @@ impl Replayer<'_> {
 impl Ending {
     /// The end as the engine tells it: its words first, then HTTP, then the transport. What cannot be true is not taken
     /// for a success: more tokens than were asked for; nor can more of the prompt be cached than there is.
-    fn answered(answer: Answer, input_tokens: u32, expected_tokens: u32) -> Ending {
+    pub(super) fn answered(answer: Answer, input_tokens: u32, expected_tokens: u32) -> Ending {
         let tokens = answer.output_tokens;
         let (outcome, finish_reason, error) = match answer.finish {
             Finish::Length | Finish::Stop if tokens == 0 => {

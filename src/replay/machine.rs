@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::admission::AdmissionConfig;
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::kv::{PrefixLookup, WorkerHit};
 use crate::policies::{HeaderMode, Policy, PolicyConfig};
-use crate::protocol::{Action, CallId, Event, TokenRun};
-use crate::record::{LedgerEvent, LedgerKind, RequestRecord, SessionFacts};
+use crate::protocol::{Action, CallId, Event, LoadReport, TokenRun};
+use crate::record::{CandidateScore, LedgerEvent, LedgerKind, RequestRecord, SessionFacts};
 use crate::replay::fleet::Fleet;
+use crate::replay::last_word::GivenUp;
 use crate::replay::schedule::{Timers, Wake};
 use crate::replay::turn::{Queued, Stage, Turn};
-use crate::replay::{Mechanism, ReplayConfig, Schedule, plan};
+use crate::replay::{Mechanism, NoIndex, ReplayConfig, Schedule, plan};
 use crate::sessions::SessionTable;
 use crate::trace::Trace;
 
@@ -27,8 +29,12 @@ pub struct ReplayerConfig {
     pub policy: PolicyConfig,
     /// Who lets sessions live on a D.
     pub admission: AdmissionConfig,
-    /// Workers serving at the start: decode workers, or colocated ones under `dp`. Others may join.
+    /// Workers serving at the start: prefill and decode workers, or colocated ones under `dp`. Others may join.
     pub workers: Vec<WorkerId>,
+    /// Loads they reported before the run.
+    pub initial_loads: Vec<LoadReport>,
+    /// What is expected of the KV index, where there is one.
+    pub index: IndexWatch,
     /// KV pool of a worker, tokens; used when the admission config says that the capacity is known.
     pub kv_pool_tokens: u64,
     /// Idle time after which a worker drops a session, as far as the replayer knows.
@@ -37,6 +43,15 @@ pub struct ReplayerConfig {
     pub header_mode: HeaderMode,
     /// The PD router picks decode workers by a counter of its own.
     pub router_round_robin: bool,
+}
+
+/// What is expected of the KV index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexWatch {
+    /// When its streams are looked at.
+    pub after: Dur,
+    /// The run stops when none of them is in step by then.
+    pub require: bool,
 }
 
 /// Why a wake was asked for.
@@ -50,6 +65,10 @@ pub enum WakeReason {
     TotalTimeout,
     /// Time to poll the loads.
     LoadPoll,
+    /// What had arrived of a request given up is waited for no longer.
+    LastWord,
+    /// Time to look at the streams of the KV index.
+    IndexCheck,
 }
 
 /// What the replayer alone knows at the end of a run.
@@ -94,6 +113,11 @@ pub struct Replayer<'t> {
     pub(super) planned: Vec<Time>,
     pub(super) policy: Policy,
     pub(super) fleet: Fleet,
+    /// Prefill workers; empty under `dp`.
+    pub(super) prefill: Fleet,
+    pub(super) index: Option<Box<dyn PrefixLookup + Send>>,
+    pub(super) hits: Vec<WorkerHit>,
+    pub(super) no_index: Option<NoIndex>,
     pub(super) table: SessionTable,
     pub(super) stats: Vec<SessionStats>,
     pub(super) settled: Vec<bool>,
@@ -105,6 +129,8 @@ pub struct Replayer<'t> {
     pub(super) backpressure: bool,
     pub(super) live_sessions: u32,
     pub(super) active: BTreeMap<RequestIx, Turn>,
+    /// Settled, but for their records.
+    pub(super) given_up: BTreeMap<RequestIx, GivenUp>,
     pub(super) calls: BTreeMap<CallId, (RequestIx, SessionIx)>,
     pub(super) next_call: u64,
     pub(super) router_sends: u64,
@@ -113,6 +139,8 @@ pub struct Replayer<'t> {
     pub(super) stopped: bool,
     /// The cluster tells what it was sent, and when.
     pub(super) sends_are_told: bool,
+    /// Longest wait for what had arrived of a request given up; without it, the cluster tells at once.
+    pub(super) last_word_wait: Option<Dur>,
     pub(super) actions: VecDeque<Action>,
     pub(super) records: VecDeque<(RequestRecord, Vec<TokenRun>)>,
     pub(super) ledger: VecDeque<LedgerEvent>,
@@ -129,6 +157,8 @@ impl<'t> Replayer<'t> {
         };
         let capacity = config.admission.capacity_known.then_some(config.kv_pool_tokens);
         let fleet = Fleet::new(role, &config.workers, capacity);
+        let prefills: &[WorkerId] = if role == Role::Decode { &config.workers } else { &[] };
+        let prefill = Fleet::new(Role::Prefill, prefills, None);
         let mut replayer = Replayer {
             trace,
             ideal_hits,
@@ -136,6 +166,10 @@ impl<'t> Replayer<'t> {
             policy: Policy::new(&config.policy, trace.sessions.len()),
             table: SessionTable::new(trace.sessions.len(), fleet.len()),
             fleet,
+            prefill,
+            index: None,
+            hits: Vec::new(),
+            no_index: None,
             stats: vec![SessionStats::default(); trace.sessions.len()],
             settled: vec![false; trace.turns.len()],
             ended: 0,
@@ -145,6 +179,7 @@ impl<'t> Replayer<'t> {
             backpressure: false,
             live_sessions: 0,
             active: BTreeMap::new(),
+            given_up: BTreeMap::new(),
             calls: BTreeMap::new(),
             next_call: 0,
             router_sends: 0,
@@ -152,18 +187,31 @@ impl<'t> Replayer<'t> {
             beliefs_corrected: 0,
             stopped: false,
             sends_are_told: false,
+            last_word_wait: None,
             actions: VecDeque::new(),
             records: VecDeque::new(),
             ledger: VecDeque::new(),
             config,
         };
+        let loads = std::mem::take(&mut replayer.config.initial_loads);
+        if replayer.config.policy.reads_loads() {
+            replayer.hear_loads(loads);
+        }
         replayer.plan_first_turns();
         replayer
     }
 
+    /// Lets the policy read this index.
+    pub fn with_index(mut self, index: Box<dyn PrefixLookup + Send>) -> Replayer<'t> {
+        self.index = Some(index);
+        self.arm(Time::ZERO + self.config.index.after, Wake::IndexCheck);
+        self
+    }
+
     /// Goes by [`Event::Sent`]: until then a request counts as not sent. Without it an action is sent when it is made.
-    pub fn with_told_sends(self) -> Replayer<'t> {
-        Replayer { sends_are_told: true, ..self }
+    /// What had arrived of a request that was given up, too, comes with a delay then: it is waited for so long.
+    pub fn with_told_sends(self, last_word_wait: Dur) -> Replayer<'t> {
+        Replayer { sends_are_told: true, last_word_wait: Some(last_word_wait), ..self }
     }
 
     /// An event of the cluster at `now`.
@@ -227,6 +275,11 @@ impl<'t> Replayer<'t> {
         self.stopped
     }
 
+    /// Why the run was stopped, when no stream of the index was in step in time and one had to be.
+    pub fn no_index(&self) -> Option<&NoIndex> {
+        self.no_index.as_ref()
+    }
+
     /// Requests planned.
     pub fn planned(&self) -> u64 {
         self.trace.turns.len() as u64
@@ -237,7 +290,7 @@ impl<'t> Replayer<'t> {
         self.ended
     }
 
-    /// Requests on the wire; each awaits an answer of the cluster.
+    /// Requests on the wire and not given up; each awaits an answer of the cluster.
     pub fn in_flight(&self) -> u64 {
         self.active.len() as u64
     }
@@ -292,6 +345,7 @@ impl<'t> Replayer<'t> {
             turn_id: what.request.map(|request| self.trace.turn(request).turn_id),
             worker: what.worker.map(|worker| worker.to_string()),
             detail: what.detail,
+            candidates: what.candidates,
         });
     }
 
@@ -307,6 +361,7 @@ pub(super) struct Note {
     pub request: Option<RequestIx>,
     pub worker: Option<WorkerId>,
     pub detail: Option<String>,
+    pub candidates: Vec<CandidateScore>,
 }
 
 impl Note {

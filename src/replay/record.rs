@@ -1,10 +1,11 @@
 //! Record of a request: the turn's times and choices, and how it ended.
 
 use crate::base::{Dur, RequestIx, Time, WorkerId};
+use crate::policies::IndexPromise;
 use crate::protocol::{ErrorClass, Phases, Route, TokenRun};
 use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord, SCHEMA_VERSION};
 use crate::replay::Replayer;
-use crate::replay::turn::{Quiet, Turn};
+use crate::replay::turn::Turn;
 
 /// How a request ended.
 #[derive(Debug, Clone)]
@@ -65,24 +66,38 @@ impl Ending {
         Ending::given_up(Outcome::Error, Some((class, message)))
     }
 
-    /// Keeps what a stream gave before it went quiet.
-    pub fn keep_quiet(&mut self, quiet: Option<Quiet>) {
-        let Some(quiet) = quiet.filter(|quiet| quiet.output_tokens > 0) else { return };
-        self.output_tokens = quiet.output_tokens;
-        self.first_token_at = quiet.first_token_at;
-        self.last_token_at = Some(quiet.since);
+    /// With what had been heard when it was given up; the outcome and its cause stay.
+    pub fn having(self, heard: Ending) -> Ending {
+        Ending {
+            outcome: self.outcome,
+            finish_reason: self.finish_reason,
+            error_class: self.error_class,
+            error_message: self.error_message,
+            // Before the first token no server has said anything of its cache.
+            cached_tokens: heard.cached_tokens.filter(|_| heard.output_tokens > 0),
+            ..heard
+        }
     }
 }
 
 impl Replayer<'_> {
-    /// Writes the record of a request.
-    pub(super) fn record(&mut self, now: Time, request: RequestIx, sent: Sent, mut ending: Ending) {
-        let planned = self.trace.turn(request);
+    /// Settles a request and writes its record.
+    pub(super) fn record(&mut self, now: Time, request: RequestIx, sent: Sent, ending: Ending) {
+        self.book(request);
+        self.write(now, request, sent, ending);
+    }
+
+    /// A request is settled: its record is written now or soon.
+    pub(super) fn book(&mut self, request: RequestIx) {
         let settled = &mut self.settled[request.ix()];
-        assert!(!*settled, "request {} has its record already", request.0);
+        assert!(!*settled, "request {} is settled already", request.0);
         *settled = true;
+        self.stats[self.trace.turn(request).session.ix()].settled += 1;
+    }
+
+    /// Writes the record of a settled request that ended at `now`.
+    pub(super) fn write(&mut self, now: Time, request: RequestIx, sent: Sent, mut ending: Ending) {
         self.ended += 1;
-        self.stats[planned.session.ix()].settled += 1;
         let tokens = std::mem::take(&mut ending.token_runs);
         let record = match sent {
             Sent::Yes(turn) => self.sent_record(now, request, turn, ending),
@@ -140,6 +155,7 @@ impl Replayer<'_> {
             cached_tokens: ending.cached_tokens,
             index_hit_tokens_device: None,
             index_hit_tokens_host_only: None,
+            index_blind: None,
             assumed_hit_tokens: 0,
             ideal_hit_tokens: self.ideal_hits[request.ix()],
             outcome: ending.outcome,
@@ -171,6 +187,7 @@ impl Replayer<'_> {
         let wait = turn.cap_wait;
         // What ended before anything could be sent.
         let sent = turn.sent.unwrap_or(turn.begun);
+        let (promise, most) = (turn.promise(), self.trace.turn(request).input_length);
         let lag = Dur(sent.since(turn.released).ns().saturating_sub(wait.ns())) + turn.late;
         RequestRecord {
             execution_mode: turn.mode,
@@ -192,6 +209,9 @@ impl Replayer<'_> {
             schedule_lag_ms: Some(lag.as_millis_f64()),
             admission_ms: turn.departed.map(|(at, _)| at.since(sent).as_millis_f64()),
             append_tokens: turn.append_tokens,
+            index_hit_tokens_device: promise.map(|promise| promise.device_tokens.min(most)),
+            index_hit_tokens_host_only: promise.map(|promise| promise.host_only_tokens.min(most)),
+            index_blind: promise.map(IndexPromise::is_blind),
             assumed_hit_tokens: turn.selection.map_or(0, |chosen| chosen.assumed_hit_tokens),
             attempts: if turn.departed.is_some() { attempts } else { 0 },
             ..self.base_record(now, request, turn.scheduled, ending)

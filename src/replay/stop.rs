@@ -32,7 +32,7 @@ impl Replayer<'_> {
             }
             self.abandon(now, request, Ending::given_up(outcome, None));
         }
-        self.take_back_unsent();
+        self.take_back_unsent(now);
         if is_first {
             for session in 0..self.trace.sessions.len() as u32 {
                 self.skip(now, SessionIx(session), ModeReason::RunStopped);
@@ -42,7 +42,7 @@ impl Replayer<'_> {
     }
 
     /// Requests that have ended before the driver took them are not sent, and so not aborted.
-    fn take_back_unsent(&mut self) {
+    fn take_back_unsent(&mut self, now: Time) {
         if !self.sends_are_told {
             return;
         }
@@ -56,6 +56,7 @@ impl Replayer<'_> {
             Action::Generate(Generate { request, .. }) | Action::Abort { request } => !taken.contains(request),
             Action::OpenSession { .. } | Action::CloseSession { .. } | Action::Admit { .. } | Action::PollLoads => true,
         });
+        taken.into_iter().for_each(|request| self.write_given_up(now, request));
     }
 
     /// Skips what a session has not begun, after a failed turn.

@@ -2,6 +2,8 @@
 //!
 //! Invariant: the URL of an [`Address`] is `scheme://host[:port]`, without a slash at the end and without secrets.
 
+use crate::base::host_and_port;
+
 /// A server's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
@@ -33,31 +35,9 @@ impl Address {
         if !matches!(path, "" | "/") {
             return Err(format!("it has a path (\"{path}\"), but endpoints are added to a base URL"));
         }
-        let host = host_of(authority)?;
+        let (host, _) = host_and_port(authority)?;
         Ok(Address { url: format!("{scheme}://{authority}"), host, bootstrap_port })
     }
-}
-
-/// Host of `host[:port]`, brackets of an IPv6 address taken off.
-fn host_of(authority: &str) -> Result<String, String> {
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or("the bracket of its IPv6 address is not closed")?;
-            host.parse::<core::net::Ipv6Addr>().map_err(|_| format!("[{host}] is no IPv6 address"))?;
-            (host, port.strip_prefix(':').or((port.is_empty()).then_some("")).ok_or("after ] comes :PORT")?)
-        }
-        None if authority.matches(':').count() > 1 => return Err("an IPv6 address stands in brackets: [::1]".into()),
-        None => authority.split_once(':').unwrap_or((authority, "")),
-    };
-    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-    if host.is_empty() || !host.chars().all(is_host) {
-        return Err("it has no host name".into());
-    }
-    let has_port = authority.ends_with(':') || !port.is_empty();
-    if has_port && port.parse::<u16>().map_or(true, |port| port == 0) {
-        return Err(format!("its port is \"{port}\", not a number from 1 to 65535"));
-    }
-    Ok(host.to_owned())
 }
 
 #[cfg(test)]

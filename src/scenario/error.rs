@@ -175,17 +175,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The known word nearest to `word`, when one is near enough to be a slip.
-pub(super) fn nearest(word: &str, known: &[String]) -> Option<String> {
-    let fold = |text: &str| text.to_lowercase().replace('-', "_");
-    known
-        .iter()
-        .map(|candidate| (strsim::jaro_winkler(&fold(word), &fold(candidate)), candidate))
-        .filter(|(score, _)| *score >= 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate.clone())
-}
-
 fn suggest(near: &Option<String>) -> String {
     near.as_ref().map(|word| format!("did you mean `{word}`? ")).unwrap_or_default()
 }

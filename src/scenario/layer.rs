@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use super::error::{Cause, Located, Origin, ScenarioError, nearest};
+use super::error::{Cause, Located, Origin, ScenarioError};
 use super::schema::{Kind, Shape};
+use crate::base::nearest;
 
 /// Values and where they stand.
 #[derive(Debug, Default, Clone)]

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::conflicts::resolve_router;
-use super::error::{Cause, Located, Origin, ScenarioError, nearest};
+use super::error::{Cause, Located, Origin, ScenarioError};
 use super::layer::Layer;
 use super::model::Scenario;
 use super::schema::{EXTENDS, Kind, Shape};
@@ -20,6 +20,7 @@ use super::shipped::{self, SCENARIOS};
 use super::sugar;
 use super::validate::validate;
 use super::validate_live::count_lists;
+use crate::base::nearest;
 
 /// One value given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]

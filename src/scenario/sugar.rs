@@ -7,12 +7,13 @@ use std::path::Path;
 
 use toml::{Table, Value};
 
-use super::error::{Cause, Origin, ScenarioError, nearest};
+use super::error::{Cause, Origin, ScenarioError};
 use super::layer::Layer;
 use super::load::read_text;
 use super::schema::{Shape, TIME_SCALE};
 use super::shipped::{self, Embedded};
 use super::validate_range::time_scale;
+use crate::base::nearest;
 
 struct PresetTable {
     what: &'static str,

@@ -15,16 +15,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Body, Certificate, Client, NoProxy, Proxy, RequestBuilder, Response, Url, redirect};
+use reqwest::{Body, Certificate, Client, ClientBuilder, NoProxy, Proxy, RequestBuilder, Response, Url, redirect};
 use tokio::time::timeout;
 
 use crate::base::Time;
-use crate::live::Target;
 use crate::live::client::broken::{io_kind, is_loopback, root_cause, silence_hint, tls_words};
 use crate::live::client::mask::Mask;
 use crate::live::client::reply::Reply;
 use crate::live::client::retry::calendar;
 use crate::live::clock::Clock;
+use crate::live::{Secrets, Target};
 use crate::protocol::{CallError, ErrorClass};
 
 /// Hosts that never go through a proxy.
@@ -118,23 +118,12 @@ pub struct Http {
 impl Http {
     /// For a target: its limits, pool, proxy, certificates and secret headers.
     pub fn new(target: &Target) -> Result<Http, ClientError> {
-        // Whoever was first has installed the same or another provider: both serve.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let counts = Arc::new(Counts::default());
         let setup = |error: reqwest::Error| ClientError::Setup(root_cause(&error));
-        let mut builder = Client::builder()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .http1_only()
-            .tcp_nodelay(true)
-            // The port is the URL's.
-            .resolve_to_addrs("localhost", &loopbacks().map(|ip| SocketAddr::new(ip, 0)))
-            .connect_timeout(target.limits.connect)
+        let mut builder = builder(target.limits.connect, &counts)
             .pool_max_idle_per_host(target.pool)
             .pool_idle_timeout(target.limits.pool_idle)
-            .default_headers(secret_headers(target)?)
-            .connector_layer(CountConnections { counts: counts.clone() });
+            .default_headers(secret_headers(target)?);
         if let Some(proxy) = &target.proxy {
             builder = builder.proxy(Proxy::all(proxy).map_err(setup)?.no_proxy(NoProxy::from_string(LOOPBACK)));
         }
@@ -148,6 +137,15 @@ impl Http {
         let (control, connect) = (target.limits.control, target.limits.connect);
         let proxy = target.proxy.clone();
         Ok(Http { client, control, connect, proxy, mask: Arc::new(Mask::of(&target.secrets)), counts })
+    }
+
+    /// For calls to whoever has a URL, each within `limit`: no proxy, no TLS of its own, no secrets, no kept connection.
+    pub fn plain(limit: Duration) -> Result<Http, ClientError> {
+        let counts = Arc::new(Counts::default());
+        let built = builder(limit, &counts).pool_max_idle_per_host(0).tls_certs_only(Vec::new()).build();
+        let client = built.map_err(|error| ClientError::Setup(root_cause(&error)))?;
+        let mask = Arc::new(Mask::of(&Secrets::default()));
+        Ok(Http { client, control: limit, connect: limit, proxy: None, mask, counts })
     }
 
     /// GET within the limit of control calls.
@@ -264,6 +262,22 @@ impl Http {
         };
         (class, format!("{words} of {host} ({cause})"))
     }
+}
+
+/// What all clients have in common.
+fn builder(connect: Duration, counts: &Arc<Counts>) -> ClientBuilder {
+    // Whoever was first has installed the same or another provider: both serve.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .http1_only()
+        .tcp_nodelay(true)
+        // The port is the URL's.
+        .resolve_to_addrs("localhost", &loopbacks().map(|ip| SocketAddr::new(ip, 0)))
+        .connect_timeout(connect)
+        .connector_layer(CountConnections { counts: counts.clone() })
 }
 
 /// Where an exchange broke.

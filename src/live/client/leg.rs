@@ -42,10 +42,30 @@ pub(super) struct LegEnd {
     pub finish: Option<Finish>,
     /// The server or the rules allow it to be sent again.
     pub again: Option<Again>,
-    /// What a JSON pointer into the last event says about who served it.
-    pub pointed: Option<String>,
+    /// The last event, where a JSON pointer into it tells who served it.
+    pub last_event: Vec<u8>,
     /// The rest of a body that nobody needs but its connection.
     pub rest: Option<Response>,
+}
+
+/// What is posted, and where.
+#[derive(Debug)]
+pub(super) struct Post<'p> {
+    pub url: &'p Url,
+    pub headers: &'p HeaderMap,
+    pub body: Bytes,
+    pub asked: Asked<'p>,
+}
+
+/// What a leg is sent for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// When the request was first sent.
+    pub sent: Time,
+    /// Answer tokens it asks for.
+    pub tokens: u32,
+    /// Where the last event tells who served it, or empty.
+    pub pointer: &'a str,
 }
 
 /// It may be sent again, after this wait if the server names one.
@@ -56,9 +76,17 @@ pub(super) struct Again(pub Option<Duration>);
 type Bound = Option<(Duration, ErrorClass)>;
 
 impl LegEnd {
-    fn fail(mut self, class: ErrorClass, message: String) -> LegEnd {
+    pub fn fail(&mut self, class: ErrorClass, message: String) {
         self.finish = Some(Finish::Error { class, message });
-        self
+    }
+
+    /// What a JSON pointer into the last event says.
+    pub fn pointed(&self, pointer: &str) -> Option<String> {
+        if self.last_event.is_empty() {
+            return None;
+        }
+        let json: Value = serde_json::from_slice(&self.last_event).ok()?;
+        json.pointer(pointer)?.as_str().map(str::to_owned)
     }
 
     /// The verdict and its class and words, when it is a failure.
@@ -92,30 +120,19 @@ impl LegEnd {
     }
 }
 
-/// What a leg is sent for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
-    /// When the request was first sent.
-    pub sent: Time,
-    /// Answer tokens it asks for.
-    pub tokens: u32,
-    /// Where the last event tells who served it, or empty.
-    pub pointer: &'a str,
-}
-
-/// Posts a leg and reads its answer.
-pub(super) async fn run(line: &Line, url: &Url, headers: &HeaderMap, body: Bytes, asked: Asked<'_>) -> LegEnd {
-    let posting = line.http.begin(url, headers, body);
-    let (result, was_kept) = match bounded(line.read_bound(asked.sent, false), posting).await {
+/// Posts a leg and reads its answer into `end`, which holds what came so far whenever this is dropped.
+pub(super) async fn run(line: &Line, post: Post<'_>, end: &mut LegEnd) {
+    let posting = line.http.begin(post.url, post.headers, post.body);
+    let (result, was_kept) = match bounded(line.read_bound(post.asked.sent, false), posting).await {
         Ok(answer) => answer,
-        Err((limit, class)) => return LegEnd::default().fail(class, line.too_long(limit, class)),
+        Err((limit, class)) => return end.fail(class, line.too_long(limit, class)),
     };
     match result {
-        Ok(response) => read(line, response, asked).await,
+        Ok(response) => read(line, response, post.asked, end).await,
         Err(error) => {
-            let again = (was_kept && http::closed_unanswered(&error)).then_some(Again(None));
+            end.again = (was_kept && http::closed_unanswered(&error)).then_some(Again(None));
             let (class, message) = line.http.broken(&error, Stage::Sending);
-            LegEnd { again, ..LegEnd::default() }.fail(class, message)
+            end.fail(class, message);
         }
     }
 }
@@ -127,11 +144,11 @@ async fn bounded<T>(bound: Bound, work: impl Future<Output = T>) -> Result<T, (D
     }
 }
 
-async fn read(line: &Line, mut response: Response, asked: Asked<'_>) -> LegEnd {
+async fn read(line: &Line, mut response: Response, asked: Asked<'_>, end: &mut LegEnd) {
     let status = response.status();
-    let head = line.http.head_of(&mut response);
-    let tally = Tally::of(asked.tokens);
-    let end = LegEnd { status: Some(status.as_u16()), head, tally, ..LegEnd::default() };
+    end.status = Some(status.as_u16());
+    end.head = line.http.head_of(&mut response);
+    end.tally = Tally::of(asked.tokens);
     if !status.is_success() {
         return refused(line, end, response).await;
     }
@@ -146,7 +163,7 @@ async fn read(line: &Line, mut response: Response, asked: Asked<'_>) -> LegEnd {
 }
 
 /// An answer outside 200 to 299: its words, and whether it may be sent again.
-async fn refused(line: &Line, mut end: LegEnd, response: Response) -> LegEnd {
+async fn refused(line: &Line, end: &mut LegEnd, response: Response) {
     let status = end.status.unwrap_or_default();
     let body = match timeout(line.target.limits.control, line.http.body_of(response)).await {
         Ok(Ok(body)) => body,
@@ -173,11 +190,11 @@ async fn refused(line: &Line, mut end: LegEnd, response: Response) -> LegEnd {
             message.push_str(&format!("; longer than live.retry_wait_max_s = {longest}: not sent again"));
         }
     }
-    end.fail(class, message)
+    end.fail(class, message);
 }
 
 /// A 200 answer of another type: an error in JSON, or a page of something in between.
-async fn no_stream(line: &Line, end: LegEnd, response: Response, kind: &str) -> LegEnd {
+async fn no_stream(line: &Line, end: &mut LegEnd, response: Response, kind: &str) {
     let body = match timeout(line.target.limits.control, line.http.body_of(response)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
@@ -194,15 +211,14 @@ async fn no_stream(line: &Line, end: LegEnd, response: Response, kind: &str) -> 
     if is_error {
         return end.fail(words.class(None), words.message);
     }
-    end.fail(ErrorClass::BadAnswer, format!("the answer is {kind}, not an event stream: {}", words.message))
+    end.fail(ErrorClass::BadAnswer, format!("the answer is {kind}, not an event stream: {}", words.message));
 }
 
-async fn stream(line: &Line, mut end: LegEnd, mut response: Response, asked: Asked<'_>) -> LegEnd {
-    let Asked { sent, pointer, .. } = asked;
+async fn stream(line: &Line, end: &mut LegEnd, mut response: Response, asked: Asked<'_>) {
+    let keeps_last = !asked.pointer.is_empty();
     let mut parser = SseParser::new(MOST_EVENT);
-    let mut last_event = Vec::new();
     loop {
-        let bound = line.read_bound(sent, end.tally.first.is_some());
+        let bound = line.read_bound(asked.sent, end.tally.first.is_some());
         let piece = match bounded(bound, response.chunk()).await {
             Ok(Ok(Some(piece))) => piece,
             Ok(Ok(None)) => break,
@@ -214,12 +230,12 @@ async fn stream(line: &Line, mut end: LegEnd, mut response: Response, asked: Ask
         };
         let now = line.clock.now();
         let mut wrong = Ok(());
-        let tally = &mut end.tally;
+        let LegEnd { tally, last_event, .. } = &mut *end;
         let parsed = parser.push(&piece, |data| {
             if wrong.is_ok() && !tally.done {
                 let data = &*line.http.mask.data(data);
                 wrong = tally.take(now, data);
-                if !pointer.is_empty() && !tally.done && !data.is_empty() {
+                if keeps_last && !tally.done && !data.is_empty() {
                     last_event.clear();
                     last_event.extend_from_slice(data);
                 }
@@ -234,15 +250,5 @@ async fn stream(line: &Line, mut end: LegEnd, mut response: Response, asked: Ask
             break;
         }
     }
-    end.pointed = pointed(&last_event, pointer);
     end.finish = Some(end.tally.verdict());
-    end
-}
-
-fn pointed(event: &[u8], pointer: &str) -> Option<String> {
-    if event.is_empty() {
-        return None;
-    }
-    let json: Value = serde_json::from_slice(event).ok()?;
-    json.pointer(pointer)?.as_str().map(str::to_owned)
 }

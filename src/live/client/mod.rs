@@ -3,14 +3,15 @@
 //!
 //! Owns how things are said on the wire: bodies, headers, both legs of a request, streams and what their ends mean.
 //! Decides nothing about sessions, policies or caps, and repeats nothing unless the target's retries say so.
-//! Invariants: every `Generate` ends in exactly one `Finished` unless it is aborted; every call with a `CallId` is
-//! answered exactly once, time-outs included. Everything runs as tasks of the runtime that calls [`Client::perform`].
+//! Invariants: every `Generate` ends in exactly one `Finished`, aborted or not; every call with a `CallId` is answered
+//! exactly once, time-outs included. Everything runs as tasks of the runtime that calls [`Client::perform`].
 
 mod body;
 mod broken;
 mod control;
 mod flight;
 mod http;
+mod landing;
 mod leg;
 mod line;
 mod mask;
@@ -31,8 +32,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::base::{RequestIx, SessionIx, WorkerId};
@@ -40,11 +40,12 @@ use crate::cluster::prefix_keys;
 use crate::live::clock::Clock;
 use crate::live::probe::RouteMap;
 use crate::live::{Heard, Target};
-use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate, Outgoing};
+use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate, LoadReport, Outgoing};
 use crate::trace::{SessionTrace, Trace};
 
 use body::wire_id;
 use flight::Flight;
+use landing::Course;
 use line::{Line, locked};
 use outbox::Outbox;
 
@@ -63,7 +64,8 @@ pub use words::error_message;
 pub struct Client {
     trace: Arc<Trace>,
     line: Arc<Line>,
-    flights: Arc<Mutex<BTreeMap<RequestIx, AbortHandle>>>,
+    /// Requests on their way; a word into one gives it up.
+    flights: Arc<Mutex<BTreeMap<RequestIx, oneshot::Sender<()>>>>,
     closes: BTreeMap<(WorkerId, SessionIx), Closing>,
 }
 
@@ -99,15 +101,20 @@ impl Client {
             Action::CloseSession { worker, session } => self.close_session(worker, session),
             Action::Admit { call, worker, ask } => self.admit(call, worker, ask),
             Action::Abort { request } => {
-                if let Some(flight) = locked(&self.flights).remove(&request) {
-                    flight.abort();
-                }
+                // One that has ended just now has told its end.
+                let flight = locked(&self.flights).remove(&request);
+                let _ = flight.map(|give_up| give_up.send(()));
             }
             Action::PollLoads => {
                 let line = Arc::clone(&self.line);
                 tokio::spawn(async move { line.tell(Event::Loads(control::loads(&line).await)).await });
             }
         }
+    }
+
+    /// Loads of the workers that tell theirs within so long.
+    pub async fn loads(&self, bound: Duration) -> Vec<LoadReport> {
+        control::loads_within(&self.line, bound).await
     }
 
     /// Generate requests that have not ended.
@@ -158,18 +165,23 @@ impl Client {
         let prompt = if self.line.reads_prompts() { prefix_keys(tree.ids(generate.prompt)) } else { Vec::new() };
         let flight = Flight { session_id: self.session_id(generate.session), prompt, generate };
         let (line, flights) = (Arc::clone(&self.line), Arc::clone(&self.flights));
-        // Held until the handle is in the books: the task may end at once on another thread.
-        let mut books = locked(&self.flights);
-        let task = tokio::spawn(async move {
-            let (answer, mut end) = flight.fly(&line).await;
+        let (give_up, given_up) = oneshot::channel();
+        let before = locked(&self.flights).insert(request, give_up);
+        assert!(before.is_none(), "request {request:?} is on its way once");
+        tokio::spawn(async move {
+            let mut course = Course::default();
+            tokio::select! {
+                biased;
+                _ = given_up => {}
+                () = flight.fly(&line, &mut course) => {}
+            }
+            let (answer, mut end) = course.answer(&line, &flight.generate);
             end.settle().await;
             // First: whoever hears of the end finds it out of the books.
             locked(&flights).remove(&request);
             line.tell(Event::Finished(Box::new(answer))).await;
             end.drain().await;
         });
-        let before = books.insert(request, task.abort_handle());
-        assert!(before.is_none(), "request {request:?} is on its way once");
     }
 
     fn open(&mut self, call: CallId, worker: WorkerId, session: SessionIx) {

@@ -13,6 +13,7 @@ use memchr::memchr_iter;
 
 use crate::base::{RequestIx, Rng};
 use crate::kv::{BlockPath, BlockTokens, BlockTree, NodeId};
+use crate::live::decimal::{Digits, decimal};
 use crate::trace::Trace;
 
 /// Stream of the generator of what no block covers.
@@ -218,7 +219,7 @@ fn offset_of(text: &[u8], nth: u32) -> usize {
 
 fn write_ids(out: &mut Vec<u8>, ids: impl Iterator<Item = u32>) {
     for id in ids {
-        out.extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
+        out.extend_from_slice(decimal(id, &mut Digits::default()));
         out.push(b',');
     }
 }

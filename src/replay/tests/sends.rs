@@ -1,11 +1,11 @@
 //! A cluster that tells when it was really sent something: times, limits and ends go by its word.
 
 use super::fake::{config, dur, trace};
-use crate::base::{RequestIx, Time, WorkerId};
+use crate::base::{RequestIx, Role, Time, WorkerId};
 use crate::policies::PolicyName;
-use crate::protocol::{Action, AdmitAnswer, AdmitReason, CallId, Event, Outgoing};
+use crate::protocol::{Action, AdmitAnswer, AdmitReason, Answer, CallId, Event, Finish, Outgoing, TokenRun};
 use crate::record::{Outcome, RequestRecord};
-use crate::replay::{FirstTurn, Replayer, ReplayerConfig};
+use crate::replay::{FirstTurn, Replayer, ReplayerConfig, Schedule, WakeReason};
 use crate::trace::Trace;
 
 fn at(s: f64) -> Time {
@@ -13,13 +13,17 @@ fn at(s: f64) -> Time {
 }
 
 fn replayer<'t>(trace: &'t Trace, config: ReplayerConfig, ideal: &'t [u32]) -> Replayer<'t> {
-    let mut replayer = Replayer::new(trace, config, ideal).with_told_sends();
+    let mut replayer = Replayer::new(trace, config, ideal).with_told_sends(dur(2.0));
     replayer.handle_timeout(at(1.0));
     replayer
 }
 
 fn sent(replayer: &mut Replayer, when: f64, what: Outgoing) {
     replayer.handle_event(at(when), Event::Sent { what, at: at(when) });
+}
+
+fn last_word(replayer: &mut Replayer, when: f64, answer: Answer) {
+    replayer.handle_event(at(when), Event::Finished(Box::new(answer)));
 }
 
 fn records(replayer: &mut Replayer) -> Vec<RequestRecord> {
@@ -42,6 +46,7 @@ fn lag_and_the_total_limit_go_by_the_send() {
     sent(&mut replayer, 11.0, Outgoing::Request(RequestIx(0)));
     assert_eq!(replayer.poll_timeout().map(|(at, _)| at), Some(at(16.0)));
     replayer.handle_timeout(at(16.0));
+    last_word(&mut replayer, 16.1, Answer::unheard(RequestIx(0)));
     let record = &records(&mut replayer)[0];
     assert_eq!((record.outcome, record.sent_ns), (Outcome::Timeout, Some(at(11.0).ns())));
     assert_eq!((record.schedule_lag_ms, record.e2e_ms, record.admission_ms), (Some(10_000.0), Some(5000.0), Some(0.0)));
@@ -86,6 +91,7 @@ fn a_late_generate_request_after_its_calls_is_lag_too() {
     assert!(!calls.is_empty(), "a session turn asks or opens first");
     sent(&mut replayer, now + 2.0, Outgoing::Request(RequestIx(0)));
     replayer.handle_timeout(at(100.0));
+    last_word(&mut replayer, 100.0, Answer::unheard(RequestIx(0)));
     let record = &records(&mut replayer)[0];
     assert_eq!(record.sent_ns, Some(at(1.1).ns()), "the first call");
     assert!((record.schedule_lag_ms.unwrap() - 2100.0).abs() < 1e-6, "{record:?}");
@@ -106,5 +112,99 @@ fn a_drain_takes_back_what_was_not_sent() {
     assert!(ended.iter().all(|r| (r.outcome, r.sent_ns, r.attempts) == (Outcome::Skipped, None, 0)), "{ended:?}");
     assert_eq!((ended.len(), replayer.in_flight()), (2, 1));
     replayer.interrupt(at(3.0));
+    last_word(&mut replayer, 3.0, Answer::unheard(RequestIx(0)));
     assert_eq!(records(&mut replayer)[0].outcome, Outcome::Cancelled);
+}
+
+/// What a client has of an answer: one token every half second from `first` on.
+fn partial(request: u32, first: f64, tokens: u32) -> Answer {
+    let runs: Vec<TokenRun> = vec![TokenRun { first: at(first), step: dur(0.5), count: tokens }];
+    Answer {
+        http_status: Some(200),
+        decode_worker: Some(WorkerId::new(Role::Decode, 0)),
+        cached_tokens: 64,
+        output_tokens: tokens,
+        first_token_at: Some(at(first)),
+        last_token_at: runs.last().map(|run| run.last()),
+        token_runs: runs,
+        ..Answer::unheard(RequestIx(request))
+    }
+}
+
+fn in_flight<'t>(trace: &'t Trace, ideal: &'t [u32]) -> Replayer<'t> {
+    let mut config = config(PolicyName::Default, 1);
+    (config.replay.request_timeout_s, config.replay.schedule) = (5.0, Schedule::Open);
+    let mut replayer = replayer(trace, config, ideal);
+    actions(&mut replayer);
+    sent(&mut replayer, 1.0, Outgoing::Request(RequestIx(0)));
+    replayer
+}
+
+#[test]
+fn a_request_given_up_keeps_what_had_arrived_and_is_settled_without_it() {
+    let trace = trace(&[("a", vec![(1, 1.0, 640, 20), (2, 2.0, 700, 20)])]);
+    let mut replayer = in_flight(&trace, &[0; 2]);
+    replayer.handle_timeout(at(6.0));
+    // The next turn leaves at once; only the record waits.
+    let next = actions(&mut replayer);
+    assert!(matches!(&next[..], [Action::Abort { .. }, Action::OpenSession { .. }]), "{next:?}");
+    assert_eq!((replayer.in_flight(), replayer.ended()), (1, 0));
+    assert!(records(&mut replayer).is_empty());
+    last_word(&mut replayer, 6.2, partial(0, 4.0, 6));
+    let (record, runs) = replayer.poll_record().unwrap();
+    let cause = (record.outcome, record.error_class.as_deref(), record.finish_reason.as_deref());
+    assert_eq!(cause, (Outcome::Timeout, Some("total-timeout"), None), "as it was given up");
+    assert_eq!((record.ended_ns, record.e2e_ms), (at(6.0).ns(), Some(5000.0)), "when it was given up");
+    assert_eq!(record.output_tokens, 5, "what came after that does not count");
+    assert_eq!(runs, [TokenRun { first: at(4.0), step: dur(0.5), count: 5 }]);
+    assert_eq!((record.first_token_ns, record.last_token_ns), (Some(at(4.0).ns()), Some(at(6.0).ns())));
+    assert_eq!((record.ttft_ms, record.tpot_ms), (Some(3000.0), None));
+    assert_eq!((record.http_status, record.cached_tokens, record.attempts), (Some(200), Some(64), 1));
+    assert_eq!(record.decode_worker_actual.as_deref(), Some("D0"));
+    last_word(&mut replayer, 6.3, partial(0, 4.0, 6));
+    assert!(replayer.poll_record().is_none(), "one record");
+}
+
+#[test]
+fn a_request_given_up_between_attempts_keeps_the_status_and_the_count() {
+    let trace = trace(&[("a", vec![(1, 1.0, 640, 20)])]);
+    let mut replayer = in_flight(&trace, &[0]);
+    replayer.handle_timeout(at(6.0));
+    let throttled =
+        Answer { http_status: Some(503), attempts: 3, retry_wait: dur(1.5), ..Answer::unheard(RequestIx(0)) };
+    last_word(&mut replayer, 6.0, throttled);
+    let record = &records(&mut replayer)[0];
+    assert_eq!((record.outcome, record.http_status), (Outcome::Timeout, Some(503)));
+    assert_eq!((record.attempts, record.retry_wait_ms), (3, Some(1500.0)));
+    assert_eq!((record.output_tokens, record.ttft_ms, record.cached_tokens), (0, None, None));
+}
+
+#[test]
+fn a_last_word_that_does_not_come_is_done_without() {
+    let trace = trace(&[("a", vec![(1, 1.0, 640, 20)])]);
+    for stops in [false, true] {
+        let mut replayer = in_flight(&trace, &[0]);
+        if stops {
+            replayer.interrupt(at(6.0));
+        } else {
+            replayer.handle_timeout(at(6.0));
+        }
+        assert!(!replayer.is_done());
+        assert_eq!(replayer.poll_timeout(), Some((at(8.0), WakeReason::LastWord)));
+        replayer.handle_timeout(at(8.0));
+        let record = &records(&mut replayer)[0];
+        let outcome = if stops { Outcome::Cancelled } else { Outcome::Timeout };
+        assert_eq!((record.outcome, record.ended_ns, record.output_tokens), (outcome, at(6.0).ns(), 0));
+        assert!(replayer.is_done());
+    }
+}
+
+#[test]
+fn an_answer_on_its_way_when_the_request_is_given_up_is_its_last_word() {
+    let trace = trace(&[("a", vec![(1, 1.0, 640, 4)])]);
+    let mut replayer = in_flight(&trace, &[0]);
+    replayer.handle_timeout(at(6.0));
+    last_word(&mut replayer, 6.0, Answer { finish: Finish::Length, ..partial(0, 4.0, 4) });
+    let record = &records(&mut replayer)[0];
+    assert_eq!((record.outcome, record.output_tokens), (Outcome::Timeout, 4), "it came too late");
 }

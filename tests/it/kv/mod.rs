@@ -3,6 +3,8 @@
 mod batches;
 mod driver;
 mod fuzz_sync;
+mod discovery;
+mod etcd;
 mod fuzz_wire;
 mod publisher;
 mod sync;

@@ -1,7 +1,6 @@
 //! Live runs as a whole: broken off, killed, with secrets, with faults, and what is refused before anything is sent.
 
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -30,11 +29,6 @@ fn until_recorded(run: &Playing, lines: usize) {
         assert!(began.elapsed() < Duration::from_secs(60), "no {lines} records were written");
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn signal(run: &Playing, name: &str) {
-    let sent = Command::new("kill").args([format!("-{name}"), run.id().to_string()]).status().unwrap();
-    assert!(sent.success(), "no {name} could be sent");
 }
 
 fn sum_of_outcomes(summary: &Value) -> u64 {
@@ -77,7 +71,7 @@ fn a_signal_drains_and_keeps_the_results() {
     for (name, code) in [("INT", 130), ("TERM", 143)] {
         let run = embedded(&many(600)).start();
         until_recorded(&run, 3);
-        signal(&run, name);
+        run.signal(name);
         let began = Instant::now();
         let played = run.wait().code(code);
         assert!(began.elapsed() < Duration::from_secs(25), "took {:?}", began.elapsed());
@@ -97,7 +91,7 @@ fn a_run_far_behind_its_schedule_stops_and_tells_what_was_really_sent() {
     let trace: String = (0..1500).map(|s| row(&format!("s{s}"), 0, at_s(s), 20_000, 2)).collect();
     let run = LiveRun::against(&fake, Api::Chat, &trace).set("live.health_poll_ms", "0").start();
     until_recorded(&run, 10);
-    signal(&run, "INT");
+    run.signal("INT");
     let played = run.wait();
     let records = played.records();
     let sent = records.iter().filter(|record| !record["sent_ns"].is_null()).count();
@@ -117,12 +111,12 @@ fn a_second_signal_ends_a_drain_that_hangs() {
         assert!(began.elapsed() < Duration::from_secs(60), "nothing was sent");
         std::thread::sleep(Duration::from_millis(5));
     }
-    signal(&run, "INT");
+    run.signal("INT");
     // Two that come before the first is taken are one.
     while !run.has_ended() {
         assert!(began.elapsed() < Duration::from_secs(60), "it drains on");
         std::thread::sleep(Duration::from_millis(300));
-        signal(&run, "INT");
+        run.signal("INT");
     }
     let played = run.wait().code(130);
     assert_eq!(played.manifest()["state"], "running", "at once: nothing more is written");
@@ -133,7 +127,7 @@ fn a_run_that_is_killed_has_lost_only_what_had_not_ended() {
     let run = embedded(&many(600)).start();
     until_recorded(&run, 5);
     let before = run.ended();
-    signal(&run, "KILL");
+    run.signal("KILL");
     let played = run.wait();
     let records = played.records();
     assert!(records.len() >= before && records.len() < 1200);

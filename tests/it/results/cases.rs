@@ -1,10 +1,10 @@
 //! The published cases of reports that lied.
 
-use pdreplay::record::Outcome;
+use pdreplay::record::{Outcome, RequestRecord};
 use pdreplay::results::render::{self, Extras, Format, Style};
 use pdreplay::results::{Cause, Metric, Percentiles, Verdict};
 
-use super::{facts, info, json, records, summarise, summarise_with};
+use super::{facts, info, json, records, request, summarise, summarise_with};
 
 fn close(found: Option<f64>, expected: f64) {
     let found = found.unwrap();
@@ -27,6 +27,22 @@ fn case_82_failures_are_neither_fast_answers_nor_dropped() {
     assert!(text.contains("withheld: 60.0 % truncated") && text.contains("session missing"), "{text}");
     assert!(!text.contains("0.09") && !text.contains("0.08"), "{text}");
     assert!(!serde_json::to_string(&summary).unwrap().to_lowercase().contains("inf"));
+}
+
+#[test]
+fn case_82_the_first_token_of_an_answer_given_up_is_no_latency() {
+    let mut records: Vec<_> = (0..4).map(|nth| request("s", nth, 0, 100.0, 1000.0)).collect();
+    for (turn, outcome) in [(4, Outcome::Timeout), (5, Outcome::Cancelled)] {
+        records.push(RequestRecord { outcome, output_tokens: 7, ..request("s", turn, 0, 1.0, 5.0) });
+    }
+    let summary = summarise(&records);
+    for metric in [Metric::Ttft, Metric::SchedTtft, Metric::E2e] {
+        let latency = summary.latencies.of(metric);
+        assert_eq!((latency.n, latency.n_excluded), (4, 2), "{metric:?}");
+        assert_eq!(latency.min_ms, Some(if metric == Metric::E2e { 1000.0 } else { 100.0 }), "{metric:?}");
+    }
+    assert_eq!((summary.total_output_tokens, summary.completed), (4 * 20, 4), "throughput is of answers that are ok");
+    assert!(summary.modes.iter().all(|mode| mode.p50_ttft_ms.is_none_or(|ms| ms >= 99.0)), "{:?}", summary.modes);
 }
 
 #[test]

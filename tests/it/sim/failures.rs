@@ -59,6 +59,25 @@ fn case_27_a_stalled_stream_ends_after_the_idle_limit() {
 }
 
 #[test]
+fn a_request_that_takes_too_long_keeps_the_tokens_it_had_received() {
+    let exact = EXACT.replace("p0 = 50", "p0 = 40").replace("d0 = 50", "d0 = 20");
+    let dp = "cluster.colocated = 1\nreplay.mechanism = 'dp'\npolicy.name = 'default'";
+    // The first token after 40 ms, the next ones 20 ms apart; a token at the limit is one more.
+    for (limit_ms, tokens, last_ms) in [(39, 0, None), (40, 1, Some(40)), (70, 2, Some(60)), (80, 3, Some(80))] {
+        let limit = format!("replay.request_timeout_s = {}", f64::from(limit_ms) / 1e3);
+        let played = play(&arrivals(1, 0.0, 64, 5), &scenario(&[&exact, dp, &limit]));
+        let (record, heard) = (played.of("q00", 0), tokens > 0);
+        assert_eq!((record.outcome, record.output_tokens), (Outcome::Timeout, tokens), "{limit}");
+        assert_eq!(record.error_class.as_deref(), Some("total-timeout"));
+        assert_eq!((record.ended_ns, record.tpot_ms), (limit_ms as u64 * 1_000_000, None), "as long as the limit");
+        assert_eq!((record.ttft_ms, record.last_token_ns), (heard.then_some(40.0), last_ms.map(|ms| ms * 1_000_000)));
+        assert_eq!((record.http_status, record.cached_tokens), (heard.then_some(200), heard.then_some(0)));
+        assert_eq!((record.decode_worker_actual.as_deref(), record.attempts), (Some("W0"), 1));
+        assert_eq!(played.end.facts.duration_ns, limit_ms as u64 * 1_000_000);
+    }
+}
+
+#[test]
 fn without_any_limit_a_stalled_stream_is_told_and_not_waited_for() {
     // Load polls would keep the clock running for ever.
     let polls = "policy.name = 'kv-aware'\npolicy.kv_aware.capacity_aware = true";
@@ -174,6 +193,7 @@ fault = [{ kind = 'error-response', worker = 'P0', after_requests = 3, times = 4
 #[test]
 fn a_run_broken_off_accounts_for_every_request() {
     let trace = conversations(40, 0.01, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    let mut partial = 0;
     for mechanism in ["dp", "pd", "kvc"] {
         let scenario = scenario(&[&format!("cluster.colocated = 2\nreplay.mechanism = '{mechanism}'")]);
         let whole = play(&trace, &scenario);
@@ -186,6 +206,16 @@ fn a_run_broken_off_accounts_for_every_request() {
             for record in cut.records.iter().filter(|record| record.outcome == Outcome::Skipped) {
                 assert_eq!((record.mode_reason, record.sent_ns), (ModeReason::RunStopped, None));
             }
+            for record in cut.records.iter().filter(|record| record.outcome == Outcome::Cancelled) {
+                let undisturbed = whole.of(&record.session_id, record.turn_id);
+                assert!(record.output_tokens < undisturbed.output_tokens, "{record:#?}");
+                if record.output_tokens > 0 {
+                    assert_eq!(record.first_token_ns, undisturbed.first_token_ns, "{record:#?}");
+                    assert_eq!(record.decode_worker_actual, undisturbed.decode_worker_actual, "{record:#?}");
+                    partial += 1;
+                }
+            }
         }
     }
+    assert!(partial > 0, "some were broken off in the middle of their answers");
 }

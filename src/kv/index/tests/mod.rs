@@ -32,6 +32,7 @@ fn stored(hashes: &[u64], parent: Option<u64>, tokens: &[u32], tier: Tier) -> Kv
         tokens: tokens.to_vec(),
         block_size: BLOCK_SIZE,
         tier,
+        bigram: false,
     })
 }
 

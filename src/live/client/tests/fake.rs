@@ -62,6 +62,8 @@ pub struct Log {
     /// Connections that the client closed, or that broke.
     pub closed: usize,
     pub requests: Vec<Request>,
+    /// Answers that have left as far as their scripts go.
+    pub written: usize,
 }
 
 pub struct Fake {
@@ -236,6 +238,7 @@ async fn connection_of(
             }
             stream.flush().await?;
         }
+        locked(log).written += 1;
         match script.end {
             End::Complete if script.framing == Framing::Chunked => stream.write_all(b"0\r\n\r\n").await?,
             End::Complete | End::Nothing | End::Mute => {}

@@ -238,26 +238,6 @@ fn a_few_slots_need_a_few_connections() {
 }
 
 #[test]
-fn an_abort_closes_the_stream_and_nothing_more_is_heard() {
-    block_on(async {
-        let trace = two_turns();
-        let fake = Fake::start(|_| two_tokens().end(End::Hang)).await;
-        let mut rig = Rig::new(&trace, target(&[&fake.url]));
-        rig.client.perform(Action::Generate(generate_of(&trace, 0)));
-        while fake.requests().is_empty() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        assert_eq!(rig.client.in_flight(), 1);
-        rig.client.perform(Action::Abort { request: generate_of(&trace, 0).request });
-        assert_eq!(rig.client.in_flight(), 0);
-        while locked(&fake.log).closed == 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        assert!(rig.hears_nothing().await);
-    });
-}
-
-#[test]
 fn secrets_are_sent_and_never_shown() {
     block_on(async {
         let trace = two_turns();

@@ -118,6 +118,9 @@ fn when_d_fails_or_the_request_is_given_up_p_is_let_go() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         given_up.client.perform(Action::Abort { request: generate_of(&trace, 1).request });
+        let answer = given_up.answer().await;
+        assert_eq!((answer.prefill_worker, answer.decode_worker), (Some(worker("P0")), Some(worker("D0"))));
+        assert_eq!((answer.http_status, answer.output_tokens, answer.attempts), (None, 0, 1));
         while locked(&p.log).closed < 2 || locked(&d.log).closed < 1 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }

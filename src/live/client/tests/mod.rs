@@ -3,6 +3,7 @@
 mod control;
 mod embedded;
 pub mod fake;
+mod given_up;
 mod http;
 mod legs;
 mod served;

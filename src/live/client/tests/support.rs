@@ -83,6 +83,17 @@ pub fn target(colocated: &[&str]) -> Target {
     }
 }
 
+/// P0, D0 and D1 behind a router.
+pub fn pd_addresses(router: &str) -> Addresses {
+    let nobody = |port: u16| Endpoint { url: format!("http://127.0.0.1:{port}"), bootstrap_port: None };
+    Addresses {
+        router: Some(router.to_owned()),
+        prefill: vec![nobody(1)],
+        decode: vec![nobody(2), nobody(3)],
+        ..Addresses::default()
+    }
+}
+
 /// Runs a test on a runtime as the driver's is.
 pub fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

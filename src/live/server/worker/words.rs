@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::Value;
 
 use crate::live::api::ChatMessage;
+use crate::live::decimal::{Digits, decimal};
 
 /// Words that are no token's are spread over so many ids.
 const HASHED_IDS: u64 = 1 << 20;
@@ -16,7 +17,7 @@ const HASHED_IDS: u64 = 1 << 20;
 pub(super) fn append_text(text: &mut String, ids: &[u32]) {
     for id in ids {
         text.push_str(" t");
-        text.push_str(itoa::Buffer::new().format(*id));
+        append_number(text, *id);
     }
 }
 
@@ -26,8 +27,12 @@ pub(super) fn append_list(list: &mut String, ids: &[u32]) {
         if !list.is_empty() {
             list.push(',');
         }
-        list.push_str(itoa::Buffer::new().format(*id));
+        append_number(list, *id);
     }
+}
+
+fn append_number(text: &mut String, number: u32) {
+    text.extend(decimal(number, &mut Digits::default()).iter().map(|digit| char::from(*digit)));
 }
 
 /// Tokens of a text.

@@ -136,6 +136,12 @@ impl Playing {
         self.child.as_ref().unwrap().id()
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.id().to_string()]).status().unwrap();
+        assert!(sent.success(), "no {name} could be sent");
+    }
+
     /// Memory in use, KiB; `None` once it has ended.
     pub fn rss_kib(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).ok()?;

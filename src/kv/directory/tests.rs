@@ -1,0 +1,276 @@
+//! States of instances as a table of what happens and what follows; properties of plans.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::{Dur, Role, Time};
+
+fn at(ms: u64) -> Time {
+    Time::ZERO + Dur::from_millis(ms)
+}
+
+fn record(name: &str, port: u16, kind: InstanceType) -> InstanceRecord {
+    InstanceRecord {
+        name: name.into(),
+        address: Endpoint { host: "h".into(), port },
+        kind,
+        current: None,
+        backend: None,
+        dp_size: 1,
+        identity: Identity::Incarnation("i1".into()),
+    }
+}
+
+/// What happens to instance `a`.
+#[derive(Debug, Clone, Copy)]
+enum Happens {
+    Put,
+    PutOther,
+    LeaseLost,
+    LeaseLostOfOther,
+    Withdrawn,
+    Beat,
+    BeatOfOther,
+    ProbeOk,
+    ProbeFails,
+    Nothing,
+}
+
+/// When, in milliseconds, and what.
+type History = [(u64, Happens)];
+
+fn input(happens: Happens, probe: u64) -> Option<TableInput> {
+    let name = || "a".to_owned();
+    let other = || Identity::Incarnation("i2".into());
+    let beat = |id: &str| TableInput::Heartbeat { name: name(), incarnation: Some(id.into()), load: None };
+    let registered = record("a", 8000, InstanceType::Prefill);
+    Some(match happens {
+        Happens::Put => TableInput::Put(registered),
+        Happens::PutOther => TableInput::Put(InstanceRecord { identity: other(), ..registered }),
+        Happens::LeaseLost => TableInput::LeaseLost { name: name(), identity: registered.identity },
+        Happens::LeaseLostOfOther => TableInput::LeaseLost { name: name(), identity: other() },
+        Happens::Withdrawn => TableInput::Withdrawn { name: name() },
+        Happens::Beat => beat("i1"),
+        Happens::BeatOfOther => beat("i2"),
+        Happens::ProbeOk => TableInput::Probed { probe, healthy: true },
+        Happens::ProbeFails => TableInput::Probed { probe, healthy: false },
+        Happens::Nothing => return None,
+    })
+}
+
+/// Plays a history; what the table tells, with `probe` for a question.
+fn play(history: &History) -> Vec<String> {
+    let mut table = InstanceTable::new();
+    let (mut probe, mut told) = (0, Vec::new());
+    for (ms, happens) in history {
+        match input(*happens, probe) {
+            Some(input) => table.handle_input(at(*ms), input),
+            None => table.advance(at(*ms)),
+        }
+        while let Some(output) = table.poll_output() {
+            told.push(match output {
+                TableOutput::Probe { probe: id, .. } => {
+                    probe = id;
+                    "probe".into()
+                }
+                TableOutput::Changed(change) => {
+                    let name = |state: Option<InstanceState>| state.map_or("-", InstanceState::as_str);
+                    format!("{}>{} {:?}", name(change.from), name(change.to), change.reason)
+                }
+            });
+        }
+    }
+    told
+}
+
+#[test]
+fn states_follow_leases_probes_and_heartbeats() {
+    use Happens::{
+        Beat, BeatOfOther, LeaseLost, LeaseLostOfOther, Nothing, ProbeFails, ProbeOk, Put, PutOther, Withdrawn,
+    };
+    let comes = "->ACTIVE Registered";
+    let table: &[(&History, &[&str])] = &[
+        (&[(0, Put), (5, Put), (9, Beat), (99_999, Nothing)], &[comes]),
+        (&[(0, Put), (5, PutOther)], &[comes, "ACTIVE>- Replaced", comes]),
+        (&[(0, Put), (5, Withdrawn), (6, Withdrawn), (7, Beat)], &[comes, "ACTIVE>- Withdrawn"]),
+        (&[(0, Put), (5, LeaseLostOfOther), (99_999, Nothing)], &[comes]),
+        (
+            &[(0, Put), (5, LeaseLost), (6, LeaseLost), (7, ProbeOk)],
+            &[comes, "probe", "ACTIVE>LEASE_LOST ProbeAnswered"],
+        ),
+        // Registering again ends the question; its answer is nobody's.
+        (&[(0, Put), (5, LeaseLost), (6, Put), (7, ProbeFails), (9_999, Nothing)], &[comes, "probe"]),
+        // Two attempts, a pause of 100 ms between them; silence of 1000 ms is an answer.
+        (&[(0, Put), (5, LeaseLost), (1_004, Nothing), (1_005, Nothing), (1_104, Nothing)], &[comes, "probe"]),
+        (
+            &[(0, Put), (5, LeaseLost), (1_005, Nothing), (1_105, Nothing), (1_200, ProbeOk)],
+            &[comes, "probe", "probe", "ACTIVE>LEASE_LOST ProbeAnswered"],
+        ),
+        (
+            &[(0, Put), (0, LeaseLost), (10, ProbeFails), (110, Nothing), (120, ProbeFails)],
+            &[comes, "probe", "probe", "ACTIVE>SUSPECT ProbeFailed"],
+        ),
+        // 3000 ms without a heartbeat, from the answer or the last heartbeat.
+        (
+            &[(0, Put), (0, LeaseLost), (10, ProbeOk), (3_009, Nothing)],
+            &[comes, "probe", "ACTIVE>LEASE_LOST ProbeAnswered"],
+        ),
+        (
+            &[(0, Put), (0, LeaseLost), (10, ProbeOk), (3_009, Beat), (3_010, BeatOfOther), (6_009, Nothing)],
+            &[comes, "probe", "ACTIVE>LEASE_LOST ProbeAnswered", "LEASE_LOST>SUSPECT Silent"],
+        ),
+        // 15 s a suspect, from the moment it became one, however late somebody looks.
+        (
+            &[(0, Put), (0, LeaseLost), (10, ProbeOk), (18_010, Nothing)],
+            &[
+                comes,
+                "probe",
+                "ACTIVE>LEASE_LOST ProbeAnswered",
+                "LEASE_LOST>SUSPECT Silent",
+                "SUSPECT>- SuspectTooLong",
+            ],
+        ),
+        (
+            &[(0, Put), (0, LeaseLost), (10, ProbeOk), (18_009, Beat), (18_010, Put)],
+            &[
+                comes,
+                "probe",
+                "ACTIVE>LEASE_LOST ProbeAnswered",
+                "LEASE_LOST>SUSPECT Silent",
+                "SUSPECT>LEASE_LOST Heartbeat",
+                "LEASE_LOST>ACTIVE Registered",
+            ],
+        ),
+    ];
+    for (history, told) in table {
+        assert_eq!(play(history), *told, "{history:?}");
+    }
+}
+
+#[test]
+fn a_load_is_of_one_process() {
+    let mut table = InstanceTable::new();
+    let registered = record("a", 8000, InstanceType::Prefill);
+    table.handle_input(at(0), TableInput::Put(registered.clone()));
+    assert_eq!(table.get("a").unwrap().load, None);
+    let load = LoadReport { waiting_requests_num: 3, gpu_cache_usage_perc: 0.5 };
+    let heartbeat = TableInput::Heartbeat { name: "a".into(), incarnation: None, load: Some(load) };
+    table.handle_input(at(7), heartbeat.clone());
+    let heard = table.get("a").unwrap().load.unwrap();
+    assert_eq!((heard.waiting_requests_num, heard.gpu_cache_usage_perc, heard.received), (3, 0.5, at(7)));
+    table.handle_input(at(8), TableInput::Put(registered.clone()));
+    assert!(table.get("a").unwrap().load.is_some(), "the same process");
+    table.handle_input(at(9), TableInput::LoadGone { name: "a".into() });
+    assert_eq!(table.get("a").unwrap().load, None);
+    table.handle_input(at(10), heartbeat);
+    table.handle_input(at(11), TableInput::Put(InstanceRecord { identity: Identity::Unknown, ..registered }));
+    assert_eq!(table.get("a").unwrap().load, None, "another process");
+}
+
+#[test]
+fn a_mix_decodes_first_where_nobody_does() {
+    let mut table = InstanceTable::new();
+    for name in ["a", "b"] {
+        table.handle_input(at(0), TableInput::Put(record(name, 8000, InstanceType::Mix)));
+    }
+    let role = |table: &InstanceTable, name| table.get(name).unwrap().role;
+    assert_eq!((role(&table, "a"), role(&table, "b")), (Role::Decode, Role::Prefill));
+    table.handle_input(at(1), TableInput::Role { name: "a".into(), role: Role::Prefill });
+    table.handle_input(at(1), TableInput::Put(record("w", 8000, InstanceType::Default)));
+    table.handle_input(at(1), TableInput::Role { name: "w".into(), role: Role::Decode });
+    assert_eq!((role(&table, "a"), role(&table, "w")), (Role::Prefill, Role::Colocated), "only a MIX changes its role");
+}
+
+/// One registration: name, port, type, ranks, process.
+type Registered = (u8, u16, usize, u32, u8);
+
+fn history() -> impl Strategy<Value = Vec<(Registered, bool)>> {
+    let ports = prop_oneof![8_000..8_006_u16, 55_530..55_540_u16];
+    prop::collection::vec(((0..6_u8, ports, 0..4_usize, 1..5_u32, 0..3_u8), any::<bool>()), 1..40)
+}
+
+fn rules(max_streams: u32, offsets: (u16, u16)) -> KvEventsConfig {
+    let text = format!(
+        r#"{{"max_streams":{max_streams},"discovery":{{"event_port_offset":{},"replay_port_offset":{}}}}}"#,
+        offsets.0, offsets.1
+    );
+    KvEventsConfig::parse(text.as_bytes(), "c.json").unwrap()
+}
+
+/// Follows what a directory tells, as a subscriber would.
+fn follow(directory: &mut Directory, followed: &mut BTreeMap<StreamKey, Subscription>) -> usize {
+    let mut words = 0;
+    while let Some(output) = directory.poll_output() {
+        match output {
+            DirectoryOutput::Subscribe(stream) => {
+                let open: Vec<&Endpoint> = followed
+                    .values()
+                    .flat_map(|stream| [Some(&stream.events), stream.replay.as_ref()])
+                    .flatten()
+                    .collect();
+                assert!(!open.contains(&&stream.events), "two streams on {}", stream.events);
+                assert!(!stream.replay.iter().any(|replay| open.contains(&replay) || *replay == stream.events));
+                assert_eq!(followed.insert(stream.key.clone(), stream), None, "one stream a rank");
+                words += 1;
+            }
+            DirectoryOutput::Unsubscribe { key, .. } => {
+                assert!(followed.remove(&key).is_some(), "what is left was followed");
+                words += 1;
+            }
+            DirectoryOutput::Excluded { .. } => words += 1,
+            DirectoryOutput::State(_) | DirectoryOutput::Probe { .. } => {}
+        }
+    }
+    words
+}
+
+proptest! {
+    #[test]
+    fn no_address_is_followed_twice_and_instances_are_whole(
+        history in history(), max_streams in 1..8_u32, offsets in prop_oneof![Just((10_000, 30_000)), Just((10_000, 10_002))],
+    ) {
+        let config = rules(max_streams, offsets);
+        let mut directory = Directory::new(&config, at(0));
+        let mut followed = BTreeMap::new();
+        for (ix, ((name, port, kind, dp_size, process), withdraw)) in history.into_iter().enumerate() {
+            let now = at(ix as u64 * 500);
+            let name = format!("n{name}");
+            let input = if withdraw && ix % 3 == 0 {
+                TableInput::Withdrawn { name }
+            } else {
+                let identity = Identity::Incarnation(process.to_string());
+                TableInput::Put(InstanceRecord { dp_size, identity, ..record(&name, port, InstanceType::ALL[kind]) })
+            };
+            directory.handle_input(now, input);
+            follow(&mut directory, &mut followed);
+            directory.refresh(now);
+            follow(&mut directory, &mut followed);
+            directory.refresh(now);
+            prop_assert_eq!(follow(&mut directory, &mut followed), 0, "a second look tells nothing");
+            prop_assert!(followed.len() <= max_streams as usize);
+            prop_assert!(directory.streams().eq(followed.values()));
+            for instance in directory.table().instances() {
+                let name = &instance.record.name;
+                let ranks = followed.keys().filter(|key| key.instance == *name).count() as u32;
+                let is_excluded = directory.excluded().contains_key(name);
+                let wanted = if instance.role == Role::Decode || is_excluded { 0 } else { instance.record.dp_size };
+                prop_assert_eq!(ranks, wanted, "{}", name);
+            }
+        }
+    }
+
+    #[test]
+    fn any_text_is_taken_or_refused(text in "\\PC{0,60}", key in "[a-z_]{1,12}", number in any::<i64>()) {
+        let words = [text.clone(), format!("{{\"{key}\":{number}}}"), format!("{{\"discovery\":{{\"{key}\":{number}}}}}")];
+        for word in words {
+            if let Err(errors) = KvEventsConfig::parse(word.as_bytes(), "c.json") {
+                prop_assert!(!errors.problems.is_empty());
+            }
+            let mut listing = Listing::new("r.json");
+            listing.look(Ok(word.clone().into_bytes()));
+            KeyMirror::new("").put("XLLM:PREFILL:h:1", word.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! KV events over real sockets.
+//!
+//! Owns what of KV events needs a socket or a clock. Decides nothing about streams or the index: the machines of
+//! `crate::kv` do.
+
+pub mod registry;
+pub mod zmq;

@@ -1,0 +1,199 @@
+//! The keys of an etcd cluster, followed by a watch.
+//!
+//! All keys are listed at one revision, and watched from the next on. A watch that ends, for whatever reason (server gone,
+//! no leader, history compacted away), is begun anew with a listing, and [`KeyMirror`] tells only what is different: an
+//! etcd that is out of reach changes nothing about the instances. The only file that names the etcd client.
+
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, Error, EventType, GetOptions, Txn, TxnOp, TxnOpResponse, WatchOptions};
+use etcd_client::{WatchResponse, WatchStream};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::{Login, RegistryError, tell};
+use crate::kv::directory::{KeyMirror, News};
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// For a listing, and for the answer to a new watch.
+const CALL_LIMIT: Duration = Duration::from_secs(5);
+/// A server that says nothing is asked for a sign of life so often, and given so long.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3));
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Of one message of etcd: a listing of many instances with their profiles.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Why a watch ended.
+enum End {
+    /// Nobody listens.
+    Unheard,
+    /// Anything else, in words.
+    Broken(String),
+}
+
+/// Follows the keys until nobody listens. Errors: endpoints that are none.
+pub(super) async fn follow(
+    endpoints: &[String],
+    namespace: &str,
+    login: Option<Login>,
+    to: &mpsc::Sender<News>,
+) -> Result<(), RegistryError> {
+    if let Some(tls) = endpoints.iter().find(|endpoint| endpoint.starts_with("https://")) {
+        return Err(RegistryError::Tls(tls.clone()));
+    }
+    let mut watcher = Watcher { mirror: KeyMirror::new(namespace), to, trouble: None, wait: FIRST_WAIT };
+    loop {
+        let end = match connect(endpoints, login.as_ref()).await {
+            Err(error @ (Error::InvalidArgs(_) | Error::InvalidUri(_))) => {
+                return Err(RegistryError::Endpoints(error.to_string()));
+            }
+            Err(error) => End::Broken(error.to_string()),
+            Ok(client) => watcher.watch(&client).await,
+        };
+        let told = match end {
+            End::Unheard => return Ok(()),
+            End::Broken(why) => watcher.broken(&endpoints.join(", "), why).await,
+        };
+        if !told {
+            return Ok(());
+        }
+    }
+}
+
+async fn connect(endpoints: &[String], login: Option<&Login>) -> Result<Client, Error> {
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(CONNECT_LIMIT)
+        .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1)
+        .with_keep_alive_while_idle(true)
+        .with_require_leader(true);
+    if let Some(login) = login {
+        options = options.with_user(&login.user, &login.password);
+    }
+    match timeout(CALL_LIMIT, Client::connect(endpoints, Some(options))).await {
+        Ok(connected) => connected,
+        Err(_) => Err(Error::WatchError(format!("no connection within {CALL_LIMIT:?}"))),
+    }
+}
+
+struct Watcher<'a> {
+    mirror: KeyMirror,
+    to: &'a mpsc::Sender<News>,
+    /// Why the last watch ended, once that is told.
+    trouble: Option<String>,
+    wait: Duration,
+}
+
+impl Watcher<'_> {
+    /// Says so once, and waits before the next try; `false`: nobody listens.
+    async fn broken(&mut self, endpoints: &str, why: String) -> bool {
+        if self.trouble.replace(why.clone()).is_none() {
+            let notice = format!("etcd {endpoints}: {why}; instances stay as they are until it is back");
+            if !tell(vec![News::Notice(notice)], self.to).await {
+                return false;
+            }
+        }
+        let wait = self.wait;
+        self.wait = (wait * 2).min(LONGEST_WAIT);
+        tokio::select! {
+            () = sleep(wait) => true,
+            () = self.to.closed() => false,
+        }
+    }
+
+    async fn watch(&mut self, client: &Client) -> End {
+        match self.try_watch(client).await {
+            Ok(end) | Err(end) => end,
+        }
+    }
+
+    async fn try_watch(&mut self, client: &Client) -> Result<End, End> {
+        let prefixes = self.mirror.prefixes();
+        let (revision, keys) = within(list(client, &prefixes)).await?;
+        let mut news = self.mirror.relist(&keys);
+        if self.trouble.take().is_some() {
+            news.insert(0, News::Notice("etcd: is back; instances were listed anew".into()));
+        }
+        self.wait = FIRST_WAIT;
+        self.tell(news).await?;
+        let mut stream = within(begin(client, &prefixes, revision + 1)).await?;
+        loop {
+            let message = tokio::select! {
+                message = stream.message() => message.map_err(broken)?,
+                () = self.to.closed() => return Ok(End::Unheard),
+            };
+            let Some(message) = message else { return Ok(End::Broken("the watch ended".into())) };
+            if message.canceled() {
+                return Ok(End::Broken(cancelled(&message)));
+            }
+            let news = self.news_of(&message);
+            self.tell(news).await?;
+        }
+    }
+
+    fn news_of(&mut self, message: &WatchResponse) -> Vec<News> {
+        let mut news = Vec::new();
+        for event in message.events() {
+            let Some(kv) = event.kv() else { continue };
+            let key = String::from_utf8_lossy(kv.key());
+            news.extend(match event.event_type() {
+                EventType::Put => self.mirror.put(&key, kv.value()),
+                EventType::Delete => self.mirror.delete(&key),
+            });
+        }
+        news
+    }
+
+    async fn tell(&self, news: Vec<News>) -> Result<(), End> {
+        if tell(news, self.to).await { Ok(()) } else { Err(End::Unheard) }
+    }
+}
+
+/// All keys under the prefixes, and the revision they are of.
+async fn list(client: &Client, prefixes: &[String]) -> Result<(i64, Vec<(String, Vec<u8>)>), Error> {
+    let mut kv = client.kv_client().max_decoding_message_size(MOST_BYTES);
+    let get = |prefix: &String| TxnOp::get(prefix.as_str(), Some(GetOptions::new().with_prefix()));
+    let operations: Vec<TxnOp> = prefixes.iter().map(get).collect();
+    let answer = kv.txn(Txn::new().and_then(operations)).await?;
+    let revision = answer.header().map(|header| header.revision());
+    let revision = revision.ok_or_else(|| Error::WatchError("a listing has no revision".into()))?;
+    let mut keys = Vec::new();
+    for part in answer.op_responses() {
+        if let TxnOpResponse::Get(found) = part {
+            let text = |kv: &etcd_client::KeyValue| String::from_utf8_lossy(kv.key()).into_owned();
+            keys.extend(found.kvs().iter().map(|kv| (text(kv), kv.value().to_vec())));
+        }
+    }
+    Ok((revision, keys))
+}
+
+/// One stream with a watch of each prefix.
+async fn begin(client: &Client, prefixes: &[String], revision: i64) -> Result<WatchStream, Error> {
+    let mut watches = client.watch_client().max_decoding_message_size(MOST_BYTES);
+    let options = || Some(WatchOptions::new().with_prefix().with_start_revision(revision));
+    let (first, others) = prefixes.split_first().ok_or_else(|| Error::WatchError("nothing to watch".into()))?;
+    let mut stream = watches.watch(first.as_str(), options()).await?;
+    for prefix in others {
+        stream.watch(prefix.as_str(), options()).await?;
+    }
+    Ok(stream)
+}
+
+async fn within<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, End> {
+    match timeout(CALL_LIMIT, call).await {
+        Ok(answer) => answer.map_err(broken),
+        Err(_) => Err(End::Broken(format!("no answer within {CALL_LIMIT:?}"))),
+    }
+}
+
+fn broken(error: Error) -> End {
+    End::Broken(error.to_string())
+}
+
+fn cancelled(message: &WatchResponse) -> String {
+    match (message.compact_revision(), message.cancel_reason()) {
+        (0, "") => "the watch was cancelled".into(),
+        (0, reason) => format!("the watch was cancelled: {reason}"),
+        (revision, _) => format!("changes before revision {revision} were compacted away"),
+    }
+}

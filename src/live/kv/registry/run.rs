@@ -1,0 +1,84 @@
+//! The task of a [`Directory`]: its clock, its health probes, its news.
+//!
+//! Invariant: every output of the directory is told once, in order; a listener that is slow holds up the registry, not the
+//! other way round.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::base::Time;
+use crate::kv::directory::{Directory, DirectoryOutput, Endpoint, News, PROBE_LIMIT, TableInput};
+use crate::live::client::{ClientError, Http};
+use crate::live::clock::Clock;
+
+/// What the task tells.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DirectoryWord {
+    /// Of the directory; never a probe, the task makes those itself.
+    Output(DirectoryOutput),
+    /// Of the registry, for people.
+    Notice(String),
+}
+
+/// Runs `directory` on `clock` until nobody listens at `to`. The registry, and whoever else hears of instances
+/// (heartbeats), speaks at `news`; when all of them have gone, time still passes. Errors: no HTTP client can be made.
+pub async fn run(
+    mut directory: Directory,
+    clock: Clock,
+    mut news: mpsc::Receiver<News>,
+    to: mpsc::Sender<DirectoryWord>,
+) -> Result<(), ClientError> {
+    let http = Arc::new(Http::plain(clock.wall(PROBE_LIMIT))?);
+    // Room for an answer of each probe that can be under way: more would be probes nobody waits for any longer.
+    let (answer, mut answers) = mpsc::channel(64);
+    let mut is_fed = true;
+    loop {
+        directory.advance(clock.now());
+        while let Some(output) = directory.poll_output() {
+            match output {
+                DirectoryOutput::Probe { probe, address, .. } => {
+                    tokio::spawn(ask(http.clone(), probe, address, answer.clone()));
+                }
+                output => {
+                    if to.send(DirectoryWord::Output(output)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        let wake = directory.poll_timeout();
+        tokio::select! {
+            heard = news.recv(), if is_fed => match heard {
+                Some(News::Table(input)) => directory.handle_input(clock.now(), input),
+                Some(News::Notice(text)) => {
+                    if to.send(DirectoryWord::Notice(text)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                None => is_fed = false,
+            },
+            Some((probe, healthy)) = answers.recv() => {
+                directory.handle_input(clock.now(), TableInput::Probed { probe, healthy });
+            }
+            () = until(clock, wake) => {}
+            () = to.closed() => return Ok(()),
+        }
+    }
+}
+
+async fn until(clock: Clock, wake: Option<Time>) {
+    match wake {
+        Some(at) => sleep(clock.until(at)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// GET `/health`; only a 200 is healthy.
+async fn ask(http: Arc<Http>, probe: u64, address: Endpoint, answer: mpsc::Sender<(u64, bool)>) {
+    let reply = http.get(&format!("http://{}/health", address.authority())).await;
+    let healthy = reply.is_ok_and(|reply| reply.status == 200);
+    // Nobody waits for it when the task has ended.
+    let _ = answer.send((probe, healthy)).await;
+}
