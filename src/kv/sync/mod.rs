@@ -10,6 +10,7 @@
 
 mod buffer;
 mod change;
+mod follow;
 mod history;
 mod live;
 mod machine;
