@@ -10,7 +10,6 @@
 
 mod buffer;
 mod change;
-mod follow;
 mod history;
 mod live;
 mod machine;
