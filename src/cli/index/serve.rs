@@ -17,7 +17,7 @@ use crate::cli::terminal::Terminal;
 use crate::kv::directory::{KvEventsConfig, Registry, Source};
 use crate::live::clock::Clock;
 use crate::live::kv::registry::Login;
-use crate::live::kv::service::{Feed, FeedOptions, Log};
+use crate::live::kv::service::{Feed, FeedError, FeedOptions, Log};
 use crate::live::server::{InternalToken, KvServerOptions, run_kv};
 use crate::live::url_at;
 
@@ -67,7 +67,13 @@ pub fn run(args: &ServeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let messages = terminal.messages.clone();
     let log = Log::new(move |line| messages.note(line));
     let feed = Feed::start(FeedOptions { config, login: login(), clock: Clock::start(1.0), log });
-    let feed = feed.map_err(|error| Failure::input(&error))?;
+    let feed = feed.map_err(|error| match &error {
+        FeedError::NoRegistry => {
+            Failure::input(&error).hint("give `--registry file:PATH` or `--registry etcd:http://HOST:PORT`")
+        }
+        FeedError::Registry(_) => Failure::input(&error),
+        FeedError::Start(_) => Failure::broke(&error),
+    })?;
     let at = address(&listener)?;
     stdout::print(&if args.json {
         json!({ "url": url_at(at), "port": at.port(), "pid": std::process::id() }).to_string()

@@ -67,7 +67,9 @@ fn a_stream_is_followed_through_changes_loss_and_restart() {
     assert_eq!(hits(&server.url, "p0/0", last, &IDS[4..]), [4, 0, 4, 1, 0]);
     assert_eq!(hits(&server.url, "p0/0", last, &IDS), [0, 0, 0, 1, 0], "nothing of the process before");
     let log = server.log.lock().unwrap().clone();
-    for words in ["ready: 1 streams", "p0/0: unsynced -> synced (snapshot) at sequence 1", "(gap)", "(disconnected)"] {
+    for words in
+        ["ready; streams followed: 1", "p0/0: unsynced -> synced (snapshot) at sequence 1", "(gap)", "(disconnected)"]
+    {
         assert!(log.contains(words), "no `{words}` in {log}");
     }
     assert!(log.lines().count() < 30, "{log}");
@@ -160,7 +162,7 @@ fn the_commands_ask_show_and_watch() {
     let found: Value = serde_json::from_str(&found.stdout).unwrap();
     assert_eq!(numbers(&found["matches"][0]), [8, 0, 8, 2, 1]);
     let shown = ask(&["index", "watch", "--once"]).code(0);
-    assert!(shown.stdout.contains("1 streams, 1 in step") && shown.stdout.contains("synced"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("streams: 1, in step: 1") && shown.stdout.contains("synced"), "{}", shown.stdout);
     watch_tells_changes(&scratch, &server, &publisher);
     let url = server.url.clone();
     let bare = scratch.run(&["index", "query", "--url", &url]).code(1);
