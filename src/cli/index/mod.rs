@@ -11,6 +11,8 @@ mod watch;
 
 use clap::{Args, Subcommand};
 
+pub use serve::{feed_failure, feed_options};
+
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::index::token::TokenArgs;
 use crate::cli::terminal::Terminal;

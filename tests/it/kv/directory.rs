@@ -196,6 +196,44 @@ fn watch_tells_changes(scratch: &Scratch, server: &Server, publisher: &Publisher
 }
 
 #[test]
+fn doctor_says_which_publishers_answer_and_what_is_off_without_them() {
+    let scratch = Scratch::new();
+    let publisher = Publisher::start();
+    publisher.publish(&[stored(&[101, 102], None, &IDS, "gpu")]);
+    let with = |name: &str, changes: Value| {
+        let mut stream = publisher.stream(name);
+        stream.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        stream
+    };
+    // Addresses are compared as written, so that one publisher can be listed again.
+    let host = |end: &str| end.replace("127.0.0.1", "localhost");
+    let events = host(&publisher.endpoint);
+    let streams = json!({"replay_timeout_ms": 500, "streams": [
+        publisher.stream("p0"),
+        with("no-replay", json!({"endpoint": events, "replay_endpoint": "tcp://127.0.0.1:1"})),
+        {"instance_name": "away", "block_size": 4, "endpoint": "tcp://127.0.0.1:2", "replay_endpoint": "tcp://127.0.0.1:3"},
+    ]});
+    scratch.write("kv.json", &streams.to_string());
+    let args = ["doctor", "--set", "live.emulation_speed=10", "--kv-events", "kv.json", "--json"];
+    let ran = scratch.run(&args).code(0);
+    let checks: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    let of = |name: &str| {
+        let is_it =
+            |check: &&Value| check["check"] == "KV streams" && check["detail"].as_str().unwrap().starts_with(name);
+        checks.iter().find(is_it).unwrap_or_else(|| panic!("no {name}: {checks:#?}"))
+    };
+    let good = of("p0/0");
+    assert!(good["result"] == "ok" && good["detail"].as_str().unwrap().contains("2 device"), "{good}");
+    for (name, remedy) in [("no-replay/0", "the replay is not"), ("away/0", "start the engine")] {
+        let check = of(name);
+        assert_eq!(check["result"], "warn", "{check}");
+        assert!(check["will_be_off"].as_str().unwrap().contains("count as 0"), "{check}");
+        assert!(check["remedy"].as_str().unwrap().contains(remedy), "{check}");
+    }
+    scratch.run(&["doctor", "--kv-events", "none.json"]).refused(&["none.json cannot be read"]);
+}
+
+#[test]
 fn what_cannot_be_served_is_refused_with_a_way_out() {
     let scratch = Scratch::new();
     let stream = json!({"instance_name": "p0", "endpoint": "tcp://h:1", "replay_endpoint": "tcp://h:2"});
