@@ -14,7 +14,7 @@ use pdreplay::policies::{HeaderMode, PolicyConfig, PolicyName};
 use pdreplay::protocol::{
     Action, AdmitAnswer, AdmitReason, Answer, Event, Finish, Generate, Phases, Route, RoutingHeader, TokenRun,
 };
-use pdreplay::replay::{Mechanism, ReplayConfig, Replayer, ReplayerConfig};
+use pdreplay::replay::{IndexWatch, Mechanism, ReplayConfig, Replayer, ReplayerConfig};
 use pdreplay::trace::generate::{GenerateSpec, generate};
 use pdreplay::trace::{Trace, ideal_hits};
 
@@ -29,6 +29,7 @@ fn config(policy: PolicyName, mechanism: Mechanism) -> ReplayerConfig {
         (_, PolicyName::Default) => (Role::Decode, HeaderMode::None),
         (_, PolicyName::Sticky) => (Role::Decode, HeaderMode::RoutingKey),
         (_, PolicyName::KvAware | PolicyName::CacheAware) => (Role::Decode, HeaderMode::TargetWorker),
+        (_, PolicyName::Car) => (Role::Decode, HeaderMode::TargetLegs),
     };
     ReplayerConfig {
         run_id: "bench".into(),
@@ -37,6 +38,8 @@ fn config(policy: PolicyName, mechanism: Mechanism) -> ReplayerConfig {
         policy: PolicyConfig { name: policy, ..PolicyConfig::default() },
         admission: AdmissionConfig { cap_max: 16, ..AdmissionConfig::default() },
         workers: (0..WORKERS).map(|index| WorkerId::new(role, index)).collect(),
+        initial_loads: Vec::new(),
+        index: IndexWatch { after: Dur::from_millis(5000), require: false },
         kv_pool_tokens: POOL_TOKENS,
         session_idle_timeout: None,
         header_mode,
@@ -68,7 +71,9 @@ fn answer(now: Time, action: Action, turns: &mut u16) -> Option<Event> {
 fn finished(now: Time, generate: &Generate, turns: &mut u16) -> Answer {
     let decode_worker = match generate.route {
         Route::Worker(worker) => worker,
-        Route::Router(RoutingHeader::TargetWorker(index)) => WorkerId::new(Role::Decode, index),
+        Route::Router(RoutingHeader::TargetWorker(index) | RoutingHeader::TargetLegs { decode: index, .. }) => {
+            WorkerId::new(Role::Decode, index)
+        }
         Route::Router(RoutingHeader::None | RoutingHeader::RoutingKey(_)) => {
             *turns = (*turns + 1) % WORKERS;
             WorkerId::new(Role::Decode, *turns)

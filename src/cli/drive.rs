@@ -166,6 +166,7 @@ fn stopped(error: SimError) -> Failure {
     match error {
         SimError::Observer(error) => broken(error),
         SimError::Setup(error) => error.into(),
+        SimError::NoIndex(error) => Failure::input(error),
         error @ (SimError::Stalled { .. } | SimError::Spins { .. } | SimError::Endless { .. }) => Failure::broke(error),
     }
 }

@@ -214,6 +214,7 @@ fn stopped(error: LiveError) -> Failure {
     match error {
         LiveError::Observer(error) => crate::cli::drive::broken(error),
         LiveError::Client(error) => Failure::input(error),
+        LiveError::NoIndex(error) => Failure::input(error),
         error @ LiveError::Start(_) => Failure::broke(error),
     }
 }

@@ -82,6 +82,11 @@ impl<'a> Display<'a> {
             progress.in_flight,
             seconds(schedule.drain_s * 1e3)
         );
+        self.warn(&text);
+    }
+
+    /// A warning that cannot wait for the end of the run.
+    pub fn warn(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| {
                 self.messages.warning(text);

@@ -12,7 +12,7 @@ use crate::cli::progress::Display;
 use crate::cli::signals::Signals;
 use crate::cli::stages::{Stage, Stopwatch};
 use crate::protocol::TokenRun;
-use crate::record::{LedgerEvent, Outcome, RequestRecord};
+use crate::record::{LedgerEvent, LedgerKind, Outcome, RequestRecord};
 use crate::replay::{Observer, Progress};
 use crate::results::{Accumulator, FrameWriter};
 
@@ -104,6 +104,11 @@ impl Observer for Recorder<'_> {
 
     fn ledger(&mut self, event: &LedgerEvent) -> io::Result<()> {
         self.watch.lap(Stage::Simulate);
+        if let (LedgerKind::IndexNotInStep, Some(display)) = (event.kind, &self.display) {
+            let at_s = event.at_ns as f64 / 1e9;
+            let what = event.detail.as_deref().unwrap_or_default();
+            display.warn(&format!("KV index not in step after {at_s} s of the run: {what}"));
+        }
         self.files.events.push(event)?;
         self.watch.lap(Stage::Lines);
         Ok(())

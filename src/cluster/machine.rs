@@ -16,7 +16,7 @@ use crate::cluster::router::PdRouter;
 use crate::cluster::site::Site;
 use crate::cluster::{ClusterConfig, FaultKind};
 use crate::engine::{Cx, DropReason, EngineConfig, Input, Output, Worker};
-use crate::protocol::{Action, Answer, Event, Generate, Route, WorkerState};
+use crate::protocol::{Action, Answer, Event, Generate, LoadReport, Route, WorkerState};
 use crate::record::TransferRecord;
 
 /// See the module.
@@ -156,10 +156,14 @@ impl Cluster {
             Action::Admit { call, worker, ask } => self.call(arrives, worker, Input::Admit { call, ask }),
             Action::Abort { request } => self.abandon(cx, request),
             Action::PollLoads => {
-                let loads = self.sites.iter().filter_map(|site| site.worker.as_ref().map(Worker::load)).collect();
-                self.schedule(arrives + self.hop(), Message::ToClient(Event::Loads(loads)));
+                self.schedule(arrives + self.hop(), Message::ToClient(Event::Loads(self.loads())));
             }
         }
+    }
+
+    /// Load of every worker that is alive.
+    pub fn loads(&self) -> Vec<LoadReport> {
+        self.sites.iter().filter_map(|site| site.worker.as_ref().map(Worker::load)).collect()
     }
 
     /// Call at the time of [`Cluster::poll_timeout`].

@@ -39,6 +39,8 @@ pub type Eligible<'a> = &'a [Option<u32>];
 pub struct RouteAsk<'a> {
     /// Its routing header.
     pub wish: Wish,
+    /// Prefill worker it names, counted among all of them; obeyed whatever the policy, and refused when it is not alive.
+    pub prefill: Option<usize>,
     /// The prompt for `cache_aware`: see [`prefix_keys`]. May be empty for the other policies.
     pub prompt: &'a [u64],
 }
@@ -59,12 +61,13 @@ pub enum Wish {
 
 impl From<RoutingHeader> for RouteAsk<'_> {
     fn from(header: RoutingHeader) -> Self {
-        let wish = match header {
-            RoutingHeader::None => Wish::None,
-            RoutingHeader::RoutingKey(session) => Wish::Key(session.0.into()),
-            RoutingHeader::TargetWorker(index) => Wish::Target(index.into()),
+        let (wish, prefill) = match header {
+            RoutingHeader::None => (Wish::None, None),
+            RoutingHeader::RoutingKey(session) => (Wish::Key(session.0.into()), None),
+            RoutingHeader::TargetWorker(index) => (Wish::Target(index.into()), None),
+            RoutingHeader::TargetLegs { prefill, decode } => (Wish::Target(decode.into()), Some(prefill.into())),
         };
-        RouteAsk { wish, prompt: &[] }
+        RouteAsk { wish, prefill, prompt: &[] }
     }
 }
 
@@ -100,7 +103,11 @@ impl PdRouter {
             Wish::None | Wish::Key(_) | Wish::Target(_) => ask.wish,
         };
         let for_prefill = RouteAsk { wish: for_prefill, ..ask };
-        let p = self.prefill.select(for_prefill, prefill).ok_or("failed to select a prefill worker")?;
+        let p = match ask.prefill {
+            Some(index) => alive(index, prefill),
+            None => self.prefill.select(for_prefill, prefill),
+        };
+        let p = p.ok_or("failed to select a prefill worker")?;
         let d = self.decode.select(ask, decode).ok_or("failed to select a decode worker")?;
         Ok((p, d))
     }
@@ -224,6 +231,21 @@ mod tests {
         assert_eq!(pick(1, &[Some(9), Some(9)]), Ok((0, 1)));
         assert!(pick(5, &[Some(0)]).is_err());
         assert!(pick(0, &[None, Some(0)]).is_err());
+    }
+
+    #[test]
+    fn a_named_p_is_obeyed_by_every_policy_or_refused() {
+        for prefill_policy in RouterPolicy::CHOICES {
+            let (decode_policy, stable_indices) = (RouterPolicy::ConsistentHashing, false);
+            let mut router = PdRouter::new(&RouterConfig { prefill_policy, decode_policy, stable_indices });
+            let mut pick = |prefill, alive: &[Option<u32>]| {
+                router.select(RoutingHeader::TargetLegs { prefill, decode: 1 }, alive, &[Some(0), Some(0)])
+            };
+            assert_eq!(pick(2, &[Some(0); 3]), Ok((2, 1)), "{prefill_policy:?}");
+            assert_eq!(pick(2, &[None, Some(0), Some(0)]), Ok((2, 1)), "P is counted among all");
+            let refused = Err("failed to select a prefill worker".to_owned());
+            assert_eq!([pick(0, &[None, Some(0)]), pick(5, &[Some(0)])], [refused.clone(), refused]);
+        }
     }
 
     #[test]

@@ -4,16 +4,22 @@
 //! ([`KvEvent`]): their bytes in [`wire`], their order in [`sync`], what they add up to in [`index`]. An engine's cache and
 //! a policy's belief keep their own marks beside the tree's node ids.
 
+mod config;
 pub mod directory;
 mod event;
 mod hash;
 pub mod index;
 pub mod sync;
+mod lookup;
+mod prompt;
 mod tokens;
 mod tree;
 pub mod wire;
 
+pub use config::{EventsConfig, EventsSwitch};
 pub use event::{BlockRemoved, BlockStored, Dialect, EngineHash, EventBatch, KvEvent, Recovery, Tier};
 pub use hash::{DEFAULT_HASH_SEED, HashChain, SequenceHash};
+pub use lookup::{PrefixLookup, Process, StreamHealth, StreamOrigin, WorkerHit};
+pub use prompt::PromptHashes;
 pub use tokens::BlockTokens;
 pub use tree::{BlockPath, BlockTree, Moved, NodeId};

@@ -59,6 +59,8 @@ pub struct Routing<'a> {
     pub target: Option<&'a str>,
     /// `x-smg-routing-key`.
     pub key: Option<&'a str>,
+    /// `x-pdreplay-target-prefill`: an index among all prefill workers, or the name of one.
+    pub prefill: Option<&'a str>,
     /// The prompt: [`token_keys`] or [`text_keys`]. Wanted only when [`RouterNode::reads_prompts`].
     pub prompt: &'a [u64],
 }
@@ -125,7 +127,7 @@ impl RouterNode {
 
     /// Chooses for a request, or says what the refusal (503, `no_available_workers`) should say.
     pub fn choose(&mut self, routing: Routing<'_>) -> Result<Chosen, String> {
-        let ask = RouteAsk { wish: self.wish(routing), prompt: routing.prompt };
+        let ask = RouteAsk { wish: self.wish(routing), prefill: self.prefill(routing), prompt: routing.prompt };
         let leg = |role: Role| -> Vec<Option<u32>> {
             let places = self.places.iter().filter(|place| place.worker.role == role);
             places.map(|place| place.eligible.then_some(place.in_flight)).collect()
@@ -200,6 +202,16 @@ impl RouterNode {
         }
     }
 
+    /// What is neither a number nor a prefill worker is an index no worker has.
+    fn prefill(&self, routing: Routing<'_>) -> Option<usize> {
+        let named = routing.prefill.map(str::trim)?;
+        Some(match (named.parse(), named.parse::<WorkerId>()) {
+            (Ok(index), _) => index,
+            (Err(_), Ok(worker)) if worker.role == Role::Prefill => worker.index.into(),
+            (Err(_), _) => usize::MAX,
+        })
+    }
+
     fn place(&mut self, worker: WorkerId) -> &mut Place {
         let found = self.places.iter_mut().find(|place| place.worker == worker);
         found.unwrap_or_else(|| panic!("{worker} is no worker of this router"))
@@ -260,7 +272,7 @@ mod tests {
             assert_eq!(by_target(RouterPolicy::ConsistentHashing, target), wanted, "{target}");
         }
         let mut hashing = node(RouterPolicy::ConsistentHashing, [0, 0, 3]);
-        let both = Routing { target: Some("1"), key: Some("s"), prompt: &[] };
+        let both = Routing { target: Some("1"), key: Some("s"), ..Routing::default() };
         assert_eq!(names(hashing.choose(both)), "W1", "the target beats the key");
         for policy in [RouterPolicy::ConsistentHashing, RouterPolicy::Manual] {
             let mut node = node(policy, [1, 8, 0]);
@@ -288,6 +300,18 @@ mod tests {
             ["P0>D2", "P0>D1", no_d, "failed to select a prefill worker"]
         );
         assert_eq!(to("0"), "P0>D1", "an index counts those alive");
+    }
+
+    #[test]
+    fn a_p_is_named_by_index_or_name() {
+        let mut node = node(RouterPolicy::ConsistentHashing, [3, 2, 0]);
+        let mut to = |prefill| {
+            let routing = Routing { target: Some("1"), prefill: Some(prefill), ..Routing::default() };
+            names(node.choose(routing))
+        };
+        assert_eq!([to("2"), to(" 0"), to("P1"), to("2")], ["P2>D1", "P0>D1", "P1>D1", "P2>D1"]);
+        let refused = "failed to select a prefill worker";
+        assert_eq!([to("3"), to("D1"), to("-1"), to("http://x")], [refused; 4]);
     }
 
     #[test]

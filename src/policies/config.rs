@@ -13,6 +13,8 @@ pub struct PolicyConfig {
     pub kv_aware: KvAwareConfig,
     /// Options of `cache-aware`.
     pub cache_aware: CacheAwareConfig,
+    /// Options of `car`.
+    pub car: CarConfig,
 }
 
 /// A policy's name.
@@ -27,6 +29,9 @@ pub enum PolicyName {
     KvAware,
     /// Longest cached prefix unless overloaded, else least loaded (for `dp`).
     CacheAware,
+    /// Least cost of prefix hits in the KV index and of queues, for P and D; `x-smg-target-worker` and
+    /// `x-pdreplay-target-prefill`.
+    Car,
 }
 
 /// `kv-aware`; the defaults are the behaviour the source documents ran.
@@ -53,6 +58,8 @@ pub struct KvAwareConfig {
 pub enum OverlapSource {
     /// Blocks once sent to a D count as held there for ever.
     Assumed,
+    /// Blocks that the KV index sees there, on the device or the host.
+    Index,
 }
 
 /// `cache-aware`, after the SGLang router's rule.
@@ -67,10 +74,29 @@ pub struct CacheAwareConfig {
     pub balance_rel_threshold: f64,
 }
 
+/// `car`, after the xLLM service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CarConfig {
+    /// Weight of the prompt's misses in the cost of a P, 0 to 1; the rest is the weight of its queue.
+    pub prefill_lambda: f64,
+    /// Worth of a prompt token that lies on the host alone, 0 to 1; one on the device is worth 1.
+    pub host_hit_weight: f64,
+    /// Costs that differ by no more than this take turns, 0 to 1; 0: only equal ones.
+    pub tie_epsilon: f64,
+    /// Requests sent to a worker since it last reported its load count as waiting there, so that a burst does not find
+    /// every worker idle. False: reports alone count.
+    pub count_own: bool,
+    /// Streams listed by hand count too, although nothing tells whether they are of the process that serves.
+    pub static_streams: bool,
+    /// Each choice is a line of events.jsonl, with every candidate's numbers.
+    pub explain: bool,
+}
+
 impl PolicyName {
     /// Every policy.
-    pub const ALL: [PolicyName; 4] =
-        [PolicyName::Default, PolicyName::Sticky, PolicyName::KvAware, PolicyName::CacheAware];
+    pub const ALL: [PolicyName; 5] =
+        [PolicyName::Default, PolicyName::Sticky, PolicyName::KvAware, PolicyName::CacheAware, PolicyName::Car];
 
     /// Stable label.
     pub fn as_str(self) -> &'static str {
@@ -79,6 +105,27 @@ impl PolicyName {
             PolicyName::Sticky => "sticky",
             PolicyName::KvAware => "kv-aware",
             PolicyName::CacheAware => "cache-aware",
+            PolicyName::Car => "car",
+        }
+    }
+}
+
+impl PolicyConfig {
+    /// Choices depend on the workers' loads: they are worth polling.
+    pub fn reads_loads(&self) -> bool {
+        match self.name {
+            PolicyName::KvAware => self.kv_aware.capacity_aware,
+            PolicyName::Car => true,
+            PolicyName::Default | PolicyName::Sticky | PolicyName::CacheAware => false,
+        }
+    }
+
+    /// Choices depend on the KV index.
+    pub fn reads_index(&self) -> bool {
+        match self.name {
+            PolicyName::KvAware => self.kv_aware.overlap == OverlapSource::Index,
+            PolicyName::Car => true,
+            PolicyName::Default | PolicyName::Sticky | PolicyName::CacheAware => false,
         }
     }
 }
@@ -89,6 +136,7 @@ impl Default for PolicyConfig {
             name: PolicyName::KvAware,
             kv_aware: KvAwareConfig::default(),
             cache_aware: CacheAwareConfig::default(),
+            car: CarConfig::default(),
         }
     }
 }
@@ -109,5 +157,18 @@ impl Default for KvAwareConfig {
 impl Default for CacheAwareConfig {
     fn default() -> Self {
         CacheAwareConfig { cache_threshold: 0.3, balance_abs_threshold: 64, balance_rel_threshold: 1.5 }
+    }
+}
+
+impl Default for CarConfig {
+    fn default() -> Self {
+        CarConfig {
+            prefill_lambda: 0.5,
+            host_hit_weight: 0.5,
+            tie_epsilon: 0.0,
+            count_own: true,
+            static_streams: false,
+            explain: true,
+        }
     }
 }

@@ -6,10 +6,12 @@
 
 use std::cmp::Ordering;
 
-use crate::base::SessionIx;
+use crate::base::{SessionIx, WorkerId};
 use crate::kv::{BlockPath, BlockTree};
+use crate::policies::promise::Rules;
 use crate::policies::{
-    AssumedBlocks, ClusterView, KvAwareConfig, OverlapSource, PolicyRequest, Selection, SelectionReason, WorkerView,
+    AssumedBlocks, ClusterView, IndexPromise, KvAwareConfig, OverlapSource, PolicyRequest, Selection, SelectionReason,
+    WorkerView,
 };
 
 /// Options, marks, and the worker each session used last.
@@ -26,6 +28,7 @@ struct Candidate<'a> {
     worker: &'a WorkerView,
     overlap: u32,
     sticky: bool,
+    promise: Option<IndexPromise>,
 }
 
 impl KvAware {
@@ -44,11 +47,13 @@ impl KvAware {
             if below_cap && worker.usage() > self.config.hard_cap {
                 continue;
             }
+            let promise = self.promise(view, index, worker);
             let overlap = match self.config.overlap {
                 OverlapSource::Assumed => self.assumed.overlap(view.tree, request.prompt, index),
+                OverlapSource::Index => promise.map_or(0, |promise| promise.tokens() / view.tree.block_size()),
             };
             let sticky = self.last[request.session.ix()] == Some(index);
-            let candidate = Candidate { index, worker, overlap, sticky };
+            let candidate = Candidate { index, worker, overlap, sticky, promise };
             if let Some(so_far) = best {
                 overlap_decides |= so_far.overlap != overlap;
                 if self.compare(&candidate, &so_far) != Ordering::Greater {
@@ -64,7 +69,8 @@ impl KvAware {
             (false, false) => SelectionReason::LeastLoaded,
         };
         let hit = (u64::from(best.overlap) * u64::from(view.tree.block_size())).min(u64::from(request.input_tokens));
-        Some(view.selection(request.session, best.index, reason, hit as u32))
+        let selection = view.selection(request.session, best.index, reason, hit as u32);
+        Some(Selection { index: best.promise, ..selection })
     }
 
     /// Marks the prompt and remembers the worker.
@@ -78,9 +84,11 @@ impl KvAware {
         self.last[session.ix()] = None;
     }
 
-    /// Usage is part of the rank.
-    pub fn reads_usage(&self) -> bool {
-        self.config.capacity_aware
+    /// What the index says of a worker, when that is the source. A stream in step is believed, however it was found.
+    fn promise(&self, view: &ClusterView, index: u16, worker: &WorkerView) -> Option<IndexPromise> {
+        let rules = Rules { host_weight: 1.0, static_streams: true };
+        let hits = view.hits.filter(|_| self.config.overlap == OverlapSource::Index)?;
+        Some(IndexPromise::of(hits, WorkerId::new(view.role, index), worker.process, rules))
     }
 
     fn compare(&self, a: &Candidate, b: &Candidate) -> Ordering {

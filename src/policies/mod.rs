@@ -7,8 +7,10 @@
 
 mod assumed;
 mod cache_aware;
+pub mod car;
 mod config;
 mod kv_aware;
+mod promise;
 mod round_robin;
 mod sticky;
 mod view;
@@ -18,14 +20,17 @@ mod tests;
 
 pub use assumed::AssumedBlocks;
 pub use cache_aware::CacheAware;
-pub use config::{CacheAwareConfig, KvAwareConfig, OverlapSource, PolicyConfig, PolicyName};
+pub use car::Car;
+pub use config::{CacheAwareConfig, CarConfig, KvAwareConfig, OverlapSource, PolicyConfig, PolicyName};
 pub use kv_aware::KvAware;
+pub use promise::{IndexPromise, Sight};
 pub use round_robin::RoundRobin;
 pub use sticky::Sticky;
 pub use view::{ClusterView, HeaderMode, PolicyRequest, Selection, SelectionReason, WorkerView};
 
 use crate::base::SessionIx;
 use crate::kv::{BlockPath, BlockTree};
+use crate::record::CandidateScore;
 
 /// A policy with its state.
 #[derive(Debug)]
@@ -38,6 +43,8 @@ pub enum Policy {
     KvAware(KvAware),
     /// `cache-aware`.
     CacheAware(CacheAware),
+    /// `car`.
+    Car(Car),
 }
 
 impl Policy {
@@ -48,6 +55,7 @@ impl Policy {
             PolicyName::Sticky => Policy::Sticky(Sticky::new(sessions)),
             PolicyName::KvAware => Policy::KvAware(KvAware::new(config.kv_aware.clone(), sessions)),
             PolicyName::CacheAware => Policy::CacheAware(CacheAware::new(config.cache_aware.clone())),
+            PolicyName::Car => Policy::Car(Car::new(config.car.clone())),
         }
     }
 
@@ -58,13 +66,14 @@ impl Policy {
             Policy::Sticky(policy) => policy.select(view, request),
             Policy::KvAware(policy) => policy.select(view, request),
             Policy::CacheAware(policy) => policy.select(view, request),
+            Policy::Car(policy) => policy.select(view, request),
         }
     }
 
     /// A request with this prompt was sent to `worker`, or is meant for it.
     pub fn sent(&mut self, tree: &BlockTree, session: SessionIx, worker: u16, prompt: BlockPath) {
         match self {
-            Policy::RoundRobin(_) | Policy::Sticky(_) => {}
+            Policy::RoundRobin(_) | Policy::Sticky(_) | Policy::Car(_) => {}
             Policy::KvAware(policy) => policy.sent(tree, session, worker, prompt),
             Policy::CacheAware(policy) => policy.sent(tree, worker, prompt),
         }
@@ -75,7 +84,7 @@ impl Policy {
         match self {
             Policy::Sticky(policy) => policy.served(session, worker),
             Policy::KvAware(policy) => policy.sent(tree, session, worker, prompt),
-            Policy::RoundRobin(_) | Policy::CacheAware(_) => {}
+            Policy::RoundRobin(_) | Policy::CacheAware(_) | Policy::Car(_) => {}
         }
     }
 
@@ -84,15 +93,15 @@ impl Policy {
         match self {
             Policy::Sticky(policy) => policy.forget(session),
             Policy::KvAware(policy) => policy.forget(session),
-            Policy::RoundRobin(_) | Policy::CacheAware(_) => {}
+            Policy::RoundRobin(_) | Policy::CacheAware(_) | Policy::Car(_) => {}
         }
     }
 
-    /// Choices depend on the workers' usage: the loads are worth polling.
-    pub fn reads_usage(&self) -> bool {
+    /// Every candidate of the last choice with its numbers, where the policy explains itself.
+    pub fn explanation(&self) -> &[CandidateScore] {
         match self {
-            Policy::KvAware(policy) => policy.reads_usage(),
-            Policy::RoundRobin(_) | Policy::Sticky(_) | Policy::CacheAware(_) => false,
+            Policy::Car(policy) => policy.explanation(),
+            Policy::RoundRobin(_) | Policy::Sticky(_) | Policy::KvAware(_) | Policy::CacheAware(_) => &[],
         }
     }
 }

@@ -3,7 +3,8 @@
 //! The view is the replayer's: counts of its own requests and its beliefs, never the cluster's inner state.
 
 use crate::base::{Role, SessionIx, WorkerId};
-use crate::kv::{BlockPath, BlockTree};
+use crate::kv::{BlockPath, BlockTree, Process, WorkerHit};
+use crate::policies::IndexPromise;
 use crate::protocol::{LoadReport, RoutingHeader};
 
 /// One worker as the replayer sees it.
@@ -19,6 +20,10 @@ pub struct WorkerView {
     pub believed_usage: Option<f64>,
     /// Last load it reported.
     pub load: Option<LoadReport>,
+    /// Requests in flight that were assigned to it after that report was asked for.
+    pub own: u32,
+    /// Which process it is, as far as it was heard.
+    pub process: Process,
 }
 
 impl WorkerView {
@@ -37,6 +42,8 @@ pub enum HeaderMode {
     RoutingKey,
     /// `x-smg-target-worker`: the router obeys.
     TargetWorker,
+    /// That and `x-pdreplay-target-prefill`: the router obeys for both legs.
+    TargetLegs,
 }
 
 impl HeaderMode {
@@ -45,7 +52,16 @@ impl HeaderMode {
         match self {
             HeaderMode::None => RoutingHeader::None,
             HeaderMode::RoutingKey => RoutingHeader::RoutingKey(session),
-            HeaderMode::TargetWorker => RoutingHeader::TargetWorker(index),
+            HeaderMode::TargetWorker | HeaderMode::TargetLegs => RoutingHeader::TargetWorker(index),
+        }
+    }
+
+    /// The header of a request meant for two workers, where it can name both.
+    pub(super) fn legs(self, prefill: u16, decode: u16) -> RoutingHeader {
+        match self {
+            HeaderMode::TargetLegs => RoutingHeader::TargetLegs { prefill, decode },
+            HeaderMode::TargetWorker => RoutingHeader::TargetWorker(decode),
+            HeaderMode::None | HeaderMode::RoutingKey => RoutingHeader::None,
         }
     }
 }
@@ -57,6 +73,10 @@ pub struct ClusterView<'a> {
     pub role: Role,
     /// Workers by index.
     pub workers: &'a [WorkerView],
+    /// Prefill workers by index; empty where the candidates are colocated.
+    pub prefill: &'a [WorkerView],
+    /// What the KV index holds of the prompt; `None` without an index, or when the policy reads none.
+    pub hits: Option<&'a [WorkerHit]>,
     /// Header the PD router is sent.
     pub header_mode: HeaderMode,
     /// Blocks of the trace.
@@ -78,6 +98,8 @@ impl ClusterView<'_> {
             reason,
             header: self.header_mode.header(session, index),
             assumed_hit_tokens: hit,
+            prefill: None,
+            index: None,
         }
     }
 }
@@ -104,8 +126,12 @@ pub struct Selection {
     pub reason: SelectionReason,
     /// Header for the PD router.
     pub header: RoutingHeader,
-    /// Prompt tokens the policy takes to be on that worker.
+    /// Prompt tokens the policy takes to be on that worker, or on the prefill worker if it chose one.
     pub assumed_hit_tokens: u32,
+    /// Prefill worker, if the policy chooses it too.
+    pub prefill: Option<WorkerId>,
+    /// What the KV index promised of the worker whose cache counts, if it was asked.
+    pub index: Option<IndexPromise>,
 }
 
 /// Why a worker was chosen.
@@ -125,6 +151,8 @@ pub enum SelectionReason {
     LeastLoaded,
     /// Fewest requests in flight, because the load is uneven.
     Imbalance,
+    /// Least cost of misses and queue.
+    LeastCost,
 }
 
 impl SelectionReason {
@@ -138,6 +166,7 @@ impl SelectionReason {
             SelectionReason::LastUsed => "last-used",
             SelectionReason::LeastLoaded => "least-loaded",
             SelectionReason::Imbalance => "imbalance",
+            SelectionReason::LeastCost => "least-cost",
         }
     }
 }

@@ -88,6 +88,14 @@ pub enum RoutingHeader {
     RoutingKey(SessionIx),
     /// `x-smg-target-worker: <0-based index>`.
     TargetWorker(u16),
+    /// `x-smg-target-worker` for the answering worker and `x-pdreplay-target-prefill` for P, 0-based indices. The second
+    /// is our own: only our router and the direct legs know it.
+    TargetLegs {
+        /// Prefill worker.
+        prefill: u16,
+        /// Decode worker.
+        decode: u16,
+    },
 }
 
 /// Question to a decode worker: is there room?

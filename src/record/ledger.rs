@@ -51,6 +51,10 @@ labels! {
         BackpressureEnded = "backpressure-ended",
         /// A scheduled fault struck.
         Fault = "fault",
+        /// Policy `car` chose, or found nobody: every candidate with its numbers.
+        CarChoice = "car-choice",
+        /// Streams of the KV index are not in step some time after the start.
+        IndexNotInStep = "index-not-in-step",
     }
 }
 
@@ -73,4 +77,38 @@ pub struct LedgerEvent {
     /// Reason label or the server's words.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub detail: Option<String>,
+    /// Candidates of a `car-choice`.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub candidates: Vec<CandidateScore>,
+}
+
+/// A worker as policy `car` weighed it. What does not apply to its leg is left out.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CandidateScore {
+    /// Its name.
+    pub worker: String,
+    /// Its cost; the least wins. Left out for a worker that was no candidate.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cost: Option<f64>,
+    /// Requests waiting on it, as it reported and as were sent since.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub waiting: Option<u64>,
+    /// Share of its KV pool in use (D).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cache_usage: Option<f64>,
+    /// Worth of the index's hits over the prompt, 0 to 1 (P, colocated).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hit_ratio: Option<f64>,
+    /// Prompt tokens the index saw on its device.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub device_tokens: Option<u32>,
+    /// Prompt tokens the index saw on its host only.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host_only_tokens: Option<u32>,
+    /// How well the index saw it: `synchronized`, `no-stream`, `not-synchronized`, `other-process` or `static-stream`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub index: Option<String>,
+    /// Why it was no candidate: `down`, `no-load-report`, `invalid-load-report` or `avoided`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub excluded: Option<String>,
 }

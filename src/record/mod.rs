@@ -10,7 +10,7 @@ mod run;
 mod target;
 
 pub use labels::{ExecutionMode, ModeReason, Outcome};
-pub use ledger::{LedgerEvent, LedgerKind};
+pub use ledger::{CandidateScore, LedgerEvent, LedgerKind};
 pub use request::{RequestRecord, SCHEMA_VERSION};
-pub use run::{HarnessFacts, PromptFacts, RunFacts, SessionFacts, TransferRecord, WorkerRecord};
+pub use run::{HarnessFacts, PromptFacts, RunFacts, SessionFacts, StreamFacts, TransferRecord, WorkerRecord};
 pub use target::{RouterFact, TargetFacts, TargetWorker};

@@ -97,6 +97,10 @@ pub struct RequestRecord {
     pub index_hit_tokens_device: Option<u32>,
     /// Prompt tokens the KV index promised on the host tier only.
     pub index_hit_tokens_host_only: Option<u32>,
+    /// The choice was made without a trustworthy view of that worker's cache: its stream was not in step, missing, of
+    /// another process, or listed by hand. Null without an index.
+    #[serde(default)]
+    pub index_blind: Option<bool>,
     /// Prompt tokens the policy assumed on the chosen worker.
     pub assumed_hit_tokens: u32,
     /// Prompt tokens an infinite shared cache would hold.

@@ -89,6 +89,31 @@ pub struct SessionFacts {
     pub usage_when_asked: Option<f64>,
 }
 
+/// One stream of the KV index over the whole run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct StreamFacts {
+    /// Worker it is of, with `/` and the rank behind where there are several, such as `P0/1`.
+    pub name: String,
+    /// Address it was read from.
+    pub endpoint: String,
+    /// In step at the end of the run.
+    pub synchronized: bool,
+    /// Last sequence number taken in; null when there was none.
+    pub sequence: Option<u64>,
+    /// Events taken in.
+    pub events: u64,
+    /// Blocks stored or removed by them.
+    pub blocks: u64,
+    /// Times a sequence number was missing.
+    pub gaps: u64,
+    /// Times it was brought in step again.
+    pub resyncs: u64,
+    /// Time out of step, from the start of the run, nanoseconds.
+    pub unsynced_ns: u64,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+}
+
 /// Everything beside the requests.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RunFacts {
@@ -107,6 +132,9 @@ pub struct RunFacts {
     pub counters_diverged_after: Option<u64>,
     /// Beliefs of the replayer that a worker's word corrected.
     pub beliefs_corrected: u64,
+    /// Every stream of the KV index, by name; empty without an index.
+    #[serde(default)]
+    pub streams: Vec<StreamFacts>,
     /// The harness itself; null in virtual time, where it costs the run nothing.
     #[serde(default)]
     pub harness: Option<HarnessFacts>,

@@ -1,7 +1,7 @@
 //! Events of the cluster: calls, ends, quiet streams, loads, workers that come and go.
 
 use crate::base::{RequestIx, Time, WorkerId};
-use crate::protocol::{Event, Outgoing, WorkerState};
+use crate::protocol::{Event, LoadReport, Outgoing, WorkerState};
 use crate::record::LedgerKind;
 use crate::replay::machine::Note;
 use crate::replay::schedule::Wake;
@@ -17,7 +17,7 @@ impl Replayer<'_> {
             Event::Finished(answer) if self.active.contains_key(&answer.request) => self.take_finished(now, *answer),
             Event::Finished(answer) => self.take_last_word(now, *answer),
             Event::Silent { request, since } => self.take_silent(request, since),
-            Event::Loads(reports) => reports.into_iter().for_each(|report| self.fleet.heard_load(report)),
+            Event::Loads(reports) => self.hear_loads(reports),
             Event::WorkerChanged { worker, state } => self.take_change(now, worker, state),
         }
     }
@@ -63,6 +63,9 @@ impl Replayer<'_> {
             WorkerState::Gone => LedgerKind::WorkerGone,
         };
         self.note(now, kind, Note { worker: Some(worker), ..Note::default() });
+        if worker.role == self.prefill.role() {
+            return self.prefill_changed(worker.index, state);
+        }
         if worker.role != self.fleet.role() {
             return;
         }
@@ -78,6 +81,23 @@ impl Replayer<'_> {
                     self.table.gone(index, now);
                 }
             }
+        }
+    }
+
+    fn prefill_changed(&mut self, index: u16, state: WorkerState) {
+        match state {
+            WorkerState::Up { incarnation } => {
+                self.prefill.up(index);
+                self.prefill.heard_process(index, incarnation);
+            }
+            WorkerState::Down | WorkerState::Gone => self.prefill.down(index),
+        }
+    }
+
+    pub(super) fn hear_loads(&mut self, reports: Vec<LoadReport>) {
+        for report in reports {
+            self.fleet.heard_load(report);
+            self.prefill.heard_load(report);
         }
     }
 }

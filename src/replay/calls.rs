@@ -156,6 +156,7 @@ impl Replayer<'_> {
     /// `worker` spoke as process `incarnation`: if it is a new one, all it held is lost.
     pub(super) fn hear(&mut self, now: Time, worker: WorkerId, incarnation: u32) {
         let Some(index) = self.fleet.index(worker) else { return };
+        self.fleet.heard_process(index, incarnation);
         for session in self.table.heard(index, incarnation, now) {
             self.beliefs_corrected += 1;
             let note = Note::session(session, worker).because(Loss::WorkerRestarted.mode_reason().as_str());

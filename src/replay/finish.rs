@@ -82,9 +82,7 @@ impl Replayer<'_> {
         let Some(mut turn) = self.active.remove(&request) else { return };
         self.timers.disarm(turn.stall_timer.take());
         self.timers.disarm(turn.total_timer.take());
-        if let Some(booking) = turn.booking.take() {
-            self.fleet.take_back(booking);
-        }
+        self.unbook(&mut turn);
         self.end_in_session(now, request, &turn, &ending);
         self.table.end_turn(turn.session, now);
         self.free_lost_slot(now, &turn);

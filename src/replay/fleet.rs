@@ -1,9 +1,11 @@
 //! The workers the policy chooses among, as the replayer counts and believes them.
 //!
-//! A request counts as in flight from the decision to its end.
+//! A request counts as in flight from the decision to its end. A load report is taken to know of what was decided
+//! before it was asked for; the rest is counted apart, because the worker may not have had it yet.
 //! Invariant: every booking is taken back exactly once.
 
 use crate::base::{Role, WorkerId};
+use crate::kv::Process;
 use crate::policies::WorkerView;
 use crate::protocol::LoadReport;
 
@@ -12,12 +14,20 @@ use crate::protocol::LoadReport;
 pub(super) struct Booking {
     pub worker: u16,
     pub tokens: u64,
+    /// Loads asked for before it.
+    polls: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Member {
     inflight_tokens: u64,
     capacity_heard: Option<u64>,
+    /// The question its last report answers.
+    heard_poll: u64,
+    /// Bookings in flight made since the last question, …
+    since_poll: u32,
+    /// … and those made before it but since the question that was answered last.
+    before_poll: u32,
 }
 
 /// See the module.
@@ -27,11 +37,12 @@ pub(super) struct Fleet {
     views: Vec<WorkerView>,
     members: Vec<Member>,
     capacity_known: Option<u64>,
+    polls: u64,
 }
 
 impl Fleet {
     pub fn new(role: Role, workers: &[WorkerId], capacity_known: Option<u64>) -> Fleet {
-        let mut fleet = Fleet { role, views: Vec::new(), members: Vec::new(), capacity_known };
+        let mut fleet = Fleet { role, views: Vec::new(), members: Vec::new(), capacity_known, polls: 0 };
         for worker in workers.iter().filter(|worker| worker.role == role) {
             fleet.up(worker.index);
         }
@@ -85,7 +96,22 @@ impl Fleet {
         let view = &mut self.views[usize::from(index)];
         view.inflight += 1;
         view.assigned += 1;
-        Booking { worker: index, tokens: 0 }
+        self.members[usize::from(index)].since_poll += 1;
+        self.count_own(index);
+        Booking { worker: index, tokens: 0, polls: self.polls }
+    }
+
+    /// The workers are asked for their loads.
+    pub fn asked_loads(&mut self) {
+        self.polls += 1;
+        for member in &mut self.members {
+            member.before_poll += std::mem::take(&mut member.since_poll);
+        }
+    }
+
+    fn count_own(&mut self, index: u16) {
+        let member = &self.members[usize::from(index)];
+        self.views[usize::from(index)].own = member.since_poll + member.before_poll;
     }
 
     /// The booked request leaves, with so many tokens of its own.
@@ -98,7 +124,14 @@ impl Fleet {
     pub fn take_back(&mut self, booking: Booking) {
         let view = &mut self.views[usize::from(booking.worker)];
         view.inflight -= 1;
-        self.members[usize::from(booking.worker)].inflight_tokens -= booking.tokens;
+        let member = &mut self.members[usize::from(booking.worker)];
+        member.inflight_tokens -= booking.tokens;
+        if booking.polls == self.polls {
+            member.since_poll -= 1;
+        } else if booking.polls >= member.heard_poll {
+            member.before_poll -= 1;
+        }
+        self.count_own(booking.worker);
     }
 
     pub fn heard_capacity(&mut self, index: u16, tokens: u64) {
@@ -109,6 +142,16 @@ impl Fleet {
         if let Some(index) = self.index(report.worker) {
             self.heard_capacity(index, report.capacity_tokens);
             self.views[usize::from(index)].load = Some(report);
+            let member = &mut self.members[usize::from(index)];
+            (member.heard_poll, member.before_poll) = (self.polls, 0);
+            self.count_own(index);
+        }
+    }
+
+    /// The worker spoke as process `incarnation`.
+    pub fn heard_process(&mut self, index: u16, incarnation: u32) {
+        if let Some(view) = self.views.get_mut(usize::from(index)) {
+            view.process = Process { incarnation: Some(incarnation.into()), register_ts_ms: None };
         }
     }
 

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::admission::AdmissionConfig;
 use crate::base::{Dur, RequestIx, Role, SessionIx, Time, WorkerId};
+use crate::kv::{PrefixLookup, WorkerHit};
 use crate::policies::{HeaderMode, Policy, PolicyConfig};
-use crate::protocol::{Action, CallId, Event, TokenRun};
-use crate::record::{LedgerEvent, LedgerKind, RequestRecord, SessionFacts};
+use crate::protocol::{Action, CallId, Event, LoadReport, TokenRun};
+use crate::record::{CandidateScore, LedgerEvent, LedgerKind, RequestRecord, SessionFacts};
 use crate::replay::fleet::Fleet;
 use crate::replay::last_word::GivenUp;
 use crate::replay::schedule::{Timers, Wake};
 use crate::replay::turn::{Queued, Stage, Turn};
-use crate::replay::{Mechanism, ReplayConfig, Schedule, plan};
+use crate::replay::{Mechanism, NoIndex, ReplayConfig, Schedule, plan};
 use crate::sessions::SessionTable;
 use crate::trace::Trace;
 
@@ -28,8 +29,12 @@ pub struct ReplayerConfig {
     pub policy: PolicyConfig,
     /// Who lets sessions live on a D.
     pub admission: AdmissionConfig,
-    /// Workers serving at the start: decode workers, or colocated ones under `dp`. Others may join.
+    /// Workers serving at the start: prefill and decode workers, or colocated ones under `dp`. Others may join.
     pub workers: Vec<WorkerId>,
+    /// Loads they reported before the run.
+    pub initial_loads: Vec<LoadReport>,
+    /// What is expected of the KV index, where there is one.
+    pub index: IndexWatch,
     /// KV pool of a worker, tokens; used when the admission config says that the capacity is known.
     pub kv_pool_tokens: u64,
     /// Idle time after which a worker drops a session, as far as the replayer knows.
@@ -38,6 +43,15 @@ pub struct ReplayerConfig {
     pub header_mode: HeaderMode,
     /// The PD router picks decode workers by a counter of its own.
     pub router_round_robin: bool,
+}
+
+/// What is expected of the KV index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexWatch {
+    /// When its streams are looked at.
+    pub after: Dur,
+    /// The run stops when none of them is in step by then.
+    pub require: bool,
 }
 
 /// Why a wake was asked for.
@@ -53,6 +67,8 @@ pub enum WakeReason {
     LoadPoll,
     /// What had arrived of a request given up is waited for no longer.
     LastWord,
+    /// Time to look at the streams of the KV index.
+    IndexCheck,
 }
 
 /// What the replayer alone knows at the end of a run.
@@ -97,6 +113,11 @@ pub struct Replayer<'t> {
     pub(super) planned: Vec<Time>,
     pub(super) policy: Policy,
     pub(super) fleet: Fleet,
+    /// Prefill workers; empty under `dp`.
+    pub(super) prefill: Fleet,
+    pub(super) index: Option<Box<dyn PrefixLookup + Send>>,
+    pub(super) hits: Vec<WorkerHit>,
+    pub(super) no_index: Option<NoIndex>,
     pub(super) table: SessionTable,
     pub(super) stats: Vec<SessionStats>,
     pub(super) settled: Vec<bool>,
@@ -136,6 +157,8 @@ impl<'t> Replayer<'t> {
         };
         let capacity = config.admission.capacity_known.then_some(config.kv_pool_tokens);
         let fleet = Fleet::new(role, &config.workers, capacity);
+        let prefills: &[WorkerId] = if role == Role::Decode { &config.workers } else { &[] };
+        let prefill = Fleet::new(Role::Prefill, prefills, None);
         let mut replayer = Replayer {
             trace,
             ideal_hits,
@@ -143,6 +166,10 @@ impl<'t> Replayer<'t> {
             policy: Policy::new(&config.policy, trace.sessions.len()),
             table: SessionTable::new(trace.sessions.len(), fleet.len()),
             fleet,
+            prefill,
+            index: None,
+            hits: Vec::new(),
+            no_index: None,
             stats: vec![SessionStats::default(); trace.sessions.len()],
             settled: vec![false; trace.turns.len()],
             ended: 0,
@@ -166,8 +193,19 @@ impl<'t> Replayer<'t> {
             ledger: VecDeque::new(),
             config,
         };
+        let loads = std::mem::take(&mut replayer.config.initial_loads);
+        if replayer.config.policy.reads_loads() {
+            replayer.hear_loads(loads);
+        }
         replayer.plan_first_turns();
         replayer
+    }
+
+    /// Lets the policy read this index.
+    pub fn with_index(mut self, index: Box<dyn PrefixLookup + Send>) -> Replayer<'t> {
+        self.index = Some(index);
+        self.arm(Time::ZERO + self.config.index.after, Wake::IndexCheck);
+        self
     }
 
     /// Goes by [`Event::Sent`]: until then a request counts as not sent. Without it an action is sent when it is made.
@@ -237,6 +275,11 @@ impl<'t> Replayer<'t> {
         self.stopped
     }
 
+    /// Why the run was stopped, when no stream of the index was in step in time and one had to be.
+    pub fn no_index(&self) -> Option<&NoIndex> {
+        self.no_index.as_ref()
+    }
+
     /// Requests planned.
     pub fn planned(&self) -> u64 {
         self.trace.turns.len() as u64
@@ -302,6 +345,7 @@ impl<'t> Replayer<'t> {
             turn_id: what.request.map(|request| self.trace.turn(request).turn_id),
             worker: what.worker.map(|worker| worker.to_string()),
             detail: what.detail,
+            candidates: what.candidates,
         });
     }
 
@@ -317,6 +361,7 @@ pub(super) struct Note {
     pub request: Option<RequestIx>,
     pub worker: Option<WorkerId>,
     pub detail: Option<String>,
+    pub candidates: Vec<CandidateScore>,
 }
 
 impl Note {

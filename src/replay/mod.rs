@@ -7,9 +7,11 @@
 
 mod answers;
 mod calls;
+mod choose;
 mod config;
 mod finish;
 mod fleet;
+mod index;
 mod last_word;
 mod machine;
 mod observer;
@@ -25,5 +27,6 @@ mod turn;
 mod tests;
 
 pub use config::{FirstTurn, Mechanism, OnTurnFailure, ReplayConfig, Schedule};
-pub use machine::{ReplayFacts, Replayer, ReplayerConfig, WakeReason};
+pub use index::NoIndex;
+pub use machine::{IndexWatch, ReplayFacts, Replayer, ReplayerConfig, WakeReason};
 pub use observer::{Observer, Progress, RunEnd, RunStatus};

@@ -5,7 +5,7 @@
 
 use crate::admission::{AdmissionBy, AppendVerdict, Room, TurnSize, admit_append};
 use crate::base::{RequestIx, Time, WorkerId};
-use crate::policies::{ClusterView, HeaderMode, PolicyName, PolicyRequest, Selection, SelectionReason};
+use crate::policies::{HeaderMode, PolicyName, Selection, SelectionReason};
 use crate::protocol::{Action, AdmitAsk, AdmitKind, CallId, ErrorClass, Generate, Route, RoutingHeader};
 use crate::record::{ExecutionMode, LedgerKind, ModeReason};
 use crate::replay::machine::Note;
@@ -28,7 +28,7 @@ impl Replayer<'_> {
         match self.config.replay.mechanism {
             // Any D will do for it: the router places it by its own policy, and the policy learns where it went.
             Mechanism::Kvc if plain_start && self.config.header_mode == HeaderMode::TargetWorker => {}
-            Mechanism::Dp | Mechanism::Pd | Mechanism::Kvc => self.choose(request, None),
+            Mechanism::Dp | Mechanism::Pd | Mechanism::Kvc => self.choose(now, request, None),
         }
         match self.config.replay.mechanism {
             Mechanism::Dp => self.colocated(now, request),
@@ -45,43 +45,18 @@ impl Replayer<'_> {
         self.trace.sessions[session.ix()].turns.start == request.0
     }
 
-    /// Lets the policy choose; the choice counts as load from now on.
-    pub(super) fn choose(&mut self, request: RequestIx, failed: Option<u16>) {
-        let turn = self.trace.turn(request);
-        if let Some(booking) = self.turn_mut(request).booking.take() {
-            self.fleet.take_back(booking);
-        }
-        if self.policy.reads_usage() {
-            for index in 0..self.fleet.len() as u16 {
-                let usage = self.fleet.believed_usage(index, self.table.resident_tokens(index));
-                self.fleet.set_believed_usage(index, usage);
-            }
-        }
-        let excluded = failed.or_else(|| self.stats[turn.session.ix()].excluded.take());
-        let view = ClusterView {
-            role: self.fleet.role(),
-            workers: self.fleet.views(),
-            header_mode: self.config.header_mode,
-            tree: &self.trace.tree,
-        };
-        let asked =
-            PolicyRequest { session: turn.session, prompt: turn.prompt, input_tokens: turn.input_length, excluded };
-        let selection = self.policy.select(&view, &asked);
-        let booking = selection.map(|selection| self.fleet.book(selection.worker.index));
-        let turn = self.turn_mut(request);
-        turn.selection = selection;
-        turn.booking = booking;
-    }
-
     fn colocated(&mut self, now: Time, request: RequestIx) {
         let (mode, reason) = (ExecutionMode::DpColocated, ModeReason::Mechanism);
         match self.turn(request).selection {
             Some(selection) => self.generate(now, request, mode, reason, Route::Worker(selection.worker)),
             None => {
-                let turn = self.turn_mut(request);
-                (turn.mode, turn.reason) = (mode, ModeReason::WorkerDown);
-                let message = "no colocated worker is up".to_owned();
-                self.settle(now, request, Ending::unanswered(ErrorClass::NoWorker, message));
+                let message = match self.config.policy.name {
+                    PolicyName::Car => self.nobody(),
+                    PolicyName::Default | PolicyName::Sticky | PolicyName::KvAware | PolicyName::CacheAware => {
+                        "no colocated worker is up".to_owned()
+                    }
+                };
+                self.no_worker(now, request, mode, message);
             }
         }
     }
@@ -90,10 +65,21 @@ impl Replayer<'_> {
     pub(super) fn plain(&mut self, now: Time, request: RequestIx, mode: ExecutionMode, reason: ModeReason) {
         if mode == ExecutionMode::FallbackWorkerUnhealthy {
             // A header that names the lost worker would be refused: choose among those left.
-            self.choose(request, None);
+            self.choose(now, request, None);
+        }
+        if self.config.policy.name == PolicyName::Car && self.turn(request).selection.is_none() {
+            // The router has no choice to make where the policy makes both and found nobody.
+            let message = self.nobody();
+            return self.no_worker(now, request, mode, message);
         }
         let header = self.router_header(request);
         self.generate(now, request, mode, reason, Route::Router(header));
+    }
+
+    fn no_worker(&mut self, now: Time, request: RequestIx, mode: ExecutionMode, message: String) {
+        let turn = self.turn_mut(request);
+        (turn.mode, turn.reason) = (mode, ModeReason::WorkerDown);
+        self.settle(now, request, Ending::unanswered(ErrorClass::NoWorker, message));
     }
 
     fn router_header(&self, request: RequestIx) -> RoutingHeader {
@@ -101,7 +87,7 @@ impl Replayer<'_> {
         match (turn.selection, self.config.header_mode) {
             (Some(selection), _) => selection.header,
             (None, HeaderMode::RoutingKey) => RoutingHeader::RoutingKey(turn.session),
-            (None, HeaderMode::None | HeaderMode::TargetWorker) => RoutingHeader::None,
+            (None, HeaderMode::None | HeaderMode::TargetWorker | HeaderMode::TargetLegs) => RoutingHeader::None,
         }
     }
 
@@ -208,6 +194,9 @@ impl Replayer<'_> {
             Route::Worker(_) => false,
         };
         self.router_sends += u64::from(routed);
+        if !routed {
+            self.unbook_prefill(request);
+        }
         let router_send = routed.then_some(self.router_sends);
         let active = self.active.get_mut(&request).expect("the turn is under way");
         (active.mode, active.reason, active.stage, active.call) = (mode, reason, Stage::Generating, None);
@@ -291,7 +280,7 @@ impl Replayer<'_> {
     fn migration_limit(&self) -> u32 {
         match self.config.policy.name {
             PolicyName::KvAware => self.config.policy.kv_aware.migrate_after_rejections,
-            PolicyName::Default | PolicyName::Sticky | PolicyName::CacheAware => 0,
+            PolicyName::Default | PolicyName::Sticky | PolicyName::CacheAware | PolicyName::Car => 0,
         }
     }
 }
@@ -300,6 +289,7 @@ impl Replayer<'_> {
 fn left_to_router(chosen: &Selection, route: Route) -> bool {
     match route {
         Route::Router(RoutingHeader::RoutingKey(_)) => chosen.reason == SelectionReason::Rotation,
-        Route::Router(RoutingHeader::None | RoutingHeader::TargetWorker(_)) | Route::Worker(_) => false,
+        Route::Router(RoutingHeader::None | RoutingHeader::TargetWorker(_) | RoutingHeader::TargetLegs { .. })
+        | Route::Worker(_) => false,
     }
 }

@@ -105,7 +105,9 @@ impl Replayer<'_> {
         match self.config.header_mode {
             // The router would send the request where the key leads: only that worker is of use.
             HeaderMode::RoutingKey if failed.is_some_and(|worker| self.fleet.is_up(worker)) => {}
-            HeaderMode::RoutingKey | HeaderMode::None | HeaderMode::TargetWorker => self.choose(request, failed),
+            HeaderMode::RoutingKey | HeaderMode::None | HeaderMode::TargetWorker | HeaderMode::TargetLegs => {
+                self.choose(now, request, failed);
+            }
         }
         self.ask_seed(now, request);
     }

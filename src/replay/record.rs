@@ -1,6 +1,7 @@
 //! Record of a request: the turn's times and choices, and how it ended.
 
 use crate::base::{Dur, RequestIx, Time, WorkerId};
+use crate::policies::IndexPromise;
 use crate::protocol::{ErrorClass, Phases, Route, TokenRun};
 use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord, SCHEMA_VERSION};
 use crate::replay::Replayer;
@@ -154,6 +155,7 @@ impl Replayer<'_> {
             cached_tokens: ending.cached_tokens,
             index_hit_tokens_device: None,
             index_hit_tokens_host_only: None,
+            index_blind: None,
             assumed_hit_tokens: 0,
             ideal_hit_tokens: self.ideal_hits[request.ix()],
             outcome: ending.outcome,
@@ -185,6 +187,7 @@ impl Replayer<'_> {
         let wait = turn.cap_wait;
         // What ended before anything could be sent.
         let sent = turn.sent.unwrap_or(turn.begun);
+        let (promise, most) = (turn.promise(), self.trace.turn(request).input_length);
         let lag = Dur(sent.since(turn.released).ns().saturating_sub(wait.ns())) + turn.late;
         RequestRecord {
             execution_mode: turn.mode,
@@ -206,6 +209,9 @@ impl Replayer<'_> {
             schedule_lag_ms: Some(lag.as_millis_f64()),
             admission_ms: turn.departed.map(|(at, _)| at.since(sent).as_millis_f64()),
             append_tokens: turn.append_tokens,
+            index_hit_tokens_device: promise.map(|promise| promise.device_tokens.min(most)),
+            index_hit_tokens_host_only: promise.map(|promise| promise.host_only_tokens.min(most)),
+            index_blind: promise.map(IndexPromise::is_blind),
             assumed_hit_tokens: turn.selection.map_or(0, |chosen| chosen.assumed_hit_tokens),
             attempts: if turn.departed.is_some() { attempts } else { 0 },
             ..self.base_record(now, request, turn.scheduled, ending)

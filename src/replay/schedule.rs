@@ -29,6 +29,7 @@ pub(super) enum Wake {
     Total(RequestIx),
     PollLoads,
     LastWord(RequestIx),
+    IndexCheck,
 }
 
 impl Wake {
@@ -39,6 +40,7 @@ impl Wake {
             Wake::Total(_) => WakeReason::TotalTimeout,
             Wake::PollLoads => WakeReason::LoadPoll,
             Wake::LastWord(_) => WakeReason::LastWord,
+            Wake::IndexCheck => WakeReason::IndexCheck,
         }
     }
 }
@@ -88,7 +90,7 @@ impl Replayer<'_> {
                 self.timers.arm(at, Wake::Due { request, scheduled: at, released: at, since: None });
             }
         }
-        if self.policy.reads_usage() && self.config.replay.load_poll_ms > 0 {
+        if self.config.policy.reads_loads() && self.config.replay.load_poll_ms > 0 {
             self.timers.arm(Time::ZERO, Wake::PollLoads);
         }
     }
@@ -113,8 +115,11 @@ impl Replayer<'_> {
                 Wake::LastWord(request) => self.write_given_up(now, request),
                 Wake::PollLoads => {
                     self.actions.push_back(Action::PollLoads);
+                    self.fleet.asked_loads();
+                    self.prefill.asked_loads();
                     self.arm(now + Dur::from_millis(self.config.replay.load_poll_ms), Wake::PollLoads);
                 }
+                Wake::IndexCheck => self.check_index(now),
             }
             self.start_waiting(now);
         }

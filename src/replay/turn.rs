@@ -2,7 +2,7 @@
 
 use crate::admission::SeedRejection;
 use crate::base::{Dur, RequestIx, SessionIx, Time, WorkerId};
-use crate::policies::Selection;
+use crate::policies::{IndexPromise, Selection};
 use crate::protocol::{AdmitKind, CallId, Route};
 use crate::record::{ExecutionMode, ModeReason};
 use crate::replay::fleet::Booking;
@@ -50,6 +50,8 @@ pub(super) struct Turn {
     pub call: Option<CallId>,
     pub selection: Option<Selection>,
     pub booking: Option<Booking>,
+    /// The same on the prefill worker, where the policy chose one.
+    pub prefill_booking: Option<Booking>,
     pub mode: ExecutionMode,
     pub reason: ModeReason,
     /// Why the session is placed again; `None` when it is the first time or not at all.
@@ -82,6 +84,7 @@ impl Turn {
             call: None,
             selection: None,
             booking: None,
+            prefill_booking: None,
             mode: ExecutionMode::NotSent,
             reason: ModeReason::RunStopped,
             after: None,
@@ -93,6 +96,12 @@ impl Turn {
             stall_timer: None,
             total_timer: None,
         }
+    }
+
+    /// What the index promised of the worker that was to compute the prompt: nothing of P, once P is passed by.
+    pub fn promise(&self) -> Option<IndexPromise> {
+        let direct = matches!(self.departed, Some((_, Route::Worker(_))));
+        self.selection.filter(|chosen| chosen.prefill.is_none() || !direct)?.index
     }
 
     /// It runs inside the session on a D, or is meant to.

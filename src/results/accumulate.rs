@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::diagnose::{Diagnosis, Signals, diagnose};
+use super::index::IndexUse;
 use super::integrity::{Evidence, judge};
 use super::latency::LatencyTally;
 use super::modes::{self, ModeTally};
@@ -46,6 +47,7 @@ pub struct Accumulator {
     errors: ErrorTally,
     lengths: Lengths,
     signals: Signals,
+    index: IndexUse,
     window: Option<Window>,
     input_tokens: u64,
     output_tokens: u64,
@@ -71,6 +73,7 @@ impl Accumulator {
             errors: ErrorTally::default(),
             lengths: Lengths::default(),
             signals: Signals::default(),
+            index: IndexUse::default(),
             window: None,
             input_tokens: 0,
             output_tokens: 0,
@@ -87,6 +90,7 @@ impl Accumulator {
         self.workers.add(record);
         self.errors.add(record);
         self.signals.add(record);
+        self.index.add(record);
         self.retried_requests += u64::from(record.attempts > 1);
         if record.outcome.is_ok() {
             self.input_tokens += u64::from(record.input_tokens);
@@ -112,17 +116,23 @@ impl Accumulator {
         self.lengths.shorter_but_ok += u64::from(shorter && !is_failure(record.outcome));
     }
 
-    /// The summary of everything pushed.
-    ///
-    /// # Errors
-    /// When planned requests and outcomes differ. An unfinished run may lack records; its gap is stated in the summary.
-    pub fn finish(self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
+    /// Requests planned and recorded.
+    fn accounted(&self, facts: &RunFacts, info: &RunInfo) -> Result<(u64, u64), SummaryError> {
         let planned = if facts.planned > 0 { facts.planned } else { info.requests };
         let recorded = self.outcomes.total();
         let may_lack = info.state == RunState::Unfinished && recorded < planned;
         if recorded != planned && !may_lack {
             return Err(SummaryError::Unaccounted { planned, recorded });
         }
+        Ok((planned, recorded))
+    }
+
+    /// The summary of everything pushed.
+    ///
+    /// # Errors
+    /// When planned requests and outcomes differ. An unfinished run may lack records; its gap is stated in the summary.
+    pub fn finish(self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
+        let (planned, recorded) = self.accounted(facts, info)?;
         let errors = self.errors.groups();
         let duration = self.window.map(|window| (window.last_end_ns - window.first_sent_ns) as f64 / 1e9);
         let integrity = judge(&Evidence {
@@ -144,6 +154,7 @@ impl Accumulator {
         let workers = self.workers.rows(&info.workers, &facts.workers);
         let spread = workers::spreads(&workers);
         let transfers = workers::transfers(&facts.transfers);
+        let index = self.index.finish(&facts.streams);
         let causes = diagnose(&Diagnosis {
             info,
             facts,
@@ -157,6 +168,7 @@ impl Accumulator {
             workers: &workers,
             spread: &spread,
             transfers: &transfers,
+            index: index.as_ref(),
         });
         let rate = |count: u64| duration.filter(|seconds| *seconds > 0.0).map(|seconds| count as f64 / seconds);
         let lengths = Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
@@ -185,6 +197,7 @@ impl Accumulator {
             spread,
             workers,
             transfers,
+            index,
             harness: facts.harness.clone(),
         })
     }

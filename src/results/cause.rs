@@ -32,6 +32,8 @@ pub enum Cause {
     },
     /// Replayer and router each kept a round-robin counter, and they drifted apart.
     CountersDiverged(CounterDrift),
+    /// The KV index never had a hit: the policy that reads it chose by load alone.
+    RanAsLoadOnly(NoHits),
     /// Fewer slots than sessions.
     SessionCapStarvation(SlotShortage),
     /// The soft cap, capacity over the size of the turn that asks, falls below its maximum as contexts grow.
@@ -188,6 +190,29 @@ pub struct CounterDrift {
     pub mismatches: u64,
     /// Requests that failed because the worker did not hold the session.
     pub sessions_not_found: u64,
+}
+
+/// An index without a hit in the whole run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct NoHits {
+    /// Policy of the replayer.
+    pub policy: String,
+    /// Requests placed with an answer of the index; 0 when there was none.
+    pub decisions: u64,
+    /// Of these, those without a trustworthy view of the chosen worker.
+    pub blind: u64,
+    /// Streams of the index.
+    pub streams: u64,
+    /// Of these, in step at the end.
+    pub in_step: u64,
+    /// Events of all of them.
+    pub events: u64,
+    /// First stream that was not in step at the end.
+    pub stream: Option<String>,
+    /// Its address.
+    pub endpoint: Option<String>,
+    /// What was wrong with it last.
+    pub error: Option<String>,
 }
 
 /// Slots against sessions.

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cause::{Cause, CauseLine, CounterDrift, HotDecoder, Room, SlotShortage};
+use super::cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 use super::distribution::{ms, ns_of_ms};
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::sessions::context_tokens;
-use super::{Fairness, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
+use super::{Fairness, IndexUse, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
 use crate::protocol::ErrorClass;
 use crate::record::{ExecutionMode, ModeReason, RequestRecord, RunFacts};
 
@@ -19,6 +19,8 @@ const TELLS_APART: f64 = 0.75;
 const BEYOND_CHANCE: f64 = 1.645;
 /// Short gaps matter when the time scale adds at least this share of them.
 const COMPRESSES_FROM: f64 = 0.10;
+/// Label of the policy that always reads the index.
+const CAR: &str = "car";
 /// A mean wait for P below this is no bottleneck, whatever its part of the TTFT.
 const QUEUE_FROM_MS: f64 = 1000.0;
 
@@ -87,6 +89,7 @@ pub(super) struct Diagnosis<'a> {
     pub workers: &'a [WorkerRow],
     pub spread: &'a [RoleSpread],
     pub transfers: &'a Transfers,
+    pub index: Option<&'a IndexUse>,
 }
 
 impl Signals {
@@ -149,8 +152,9 @@ impl Losses {
 
 /// All causes found, the weightiest first.
 pub(super) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
-    let rules: [fn(&Diagnosis) -> Option<Cause>; 17] = [
+    let rules: [fn(&Diagnosis) -> Option<Cause>; 18] = [
         nothing_completed,
+        load_only,
         counters_diverged,
         session_cap,
         next_binder,
@@ -177,7 +181,7 @@ pub(super) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
 /// Turns that took another path, or failed, for this cause; the next binder stays with its cap.
 fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
     match cause {
-        Cause::NothingCompleted { .. } | Cause::CountersDiverged(_) => u64::MAX,
+        Cause::NothingCompleted { .. } | Cause::RanAsLoadOnly(_) | Cause::CountersDiverged(_) => u64::MAX,
         Cause::SessionCapStarvation(slots) | Cause::SlotsUneven(slots) => slots.fallbacks,
         Cause::NextBinder { .. } => cap_fallbacks,
         Cause::CapShrinks { fallbacks, .. } => *fallbacks,
@@ -205,6 +209,26 @@ fn nothing_completed(run: &Diagnosis) -> Option<Cause> {
         class: top.class.clone(),
         count: top.count,
         example: top.example.clone(),
+    })
+}
+
+/// A policy that reads the KV index and was never promised anything looks almost as good as one that was.
+fn load_only(run: &Diagnosis) -> Option<Cause> {
+    let index = run.index.cloned().unwrap_or_default();
+    let reads = index.decisions > 0 || run.info.policy == CAR;
+    let first_error = index.streams.iter().find(|stream| !stream.synchronized);
+    (reads && index.with_hits == 0 && run.outcomes.served() > 0).then(|| {
+        Cause::RanAsLoadOnly(NoHits {
+            policy: run.info.policy.clone(),
+            decisions: index.decisions,
+            blind: index.blind,
+            streams: index.streams.len() as u64,
+            in_step: index.in_step(),
+            events: index.events(),
+            stream: first_error.map(|stream| stream.name.clone()),
+            endpoint: first_error.map(|stream| stream.endpoint.clone()),
+            error: first_error.and_then(|stream| stream.last_error.clone()),
+        })
     })
 }
 

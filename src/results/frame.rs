@@ -194,17 +194,27 @@ text_cells! {
     Outcome => |value| Some(value.as_str());
 }
 
-impl Cell for bool {
-    type Builder = MutableBooleanArray;
-    const ENCODING: Encoding = Encoding::Plain;
+macro_rules! flag_cells {
+    ($($field:ty => $convert:expr;)+) => {
+        $(impl Cell for $field {
+            type Builder = MutableBooleanArray;
+            const ENCODING: Encoding = Encoding::Plain;
 
-    fn builder(capacity: usize) -> Self::Builder {
-        MutableBooleanArray::with_capacity(capacity)
-    }
+            fn builder(capacity: usize) -> Self::Builder {
+                MutableBooleanArray::with_capacity(capacity)
+            }
 
-    fn put(&self, column: &mut Self::Builder) {
-        column.push(Some(*self));
-    }
+            fn put(&self, column: &mut Self::Builder) {
+                let convert: fn(&$field) -> Option<bool> = $convert;
+                column.push(convert(self));
+            }
+        })+
+    };
+}
+
+flag_cells! {
+    bool => |value| Some(*value);
+    Option<bool> => |value| *value;
 }
 
 /// One builder per field; taking a record apart without `..` makes a forgotten field a compile error.
@@ -284,6 +294,7 @@ columns! {
     cached_tokens: Option<u32>,
     index_hit_tokens_device: Option<u32>,
     index_hit_tokens_host_only: Option<u32>,
+    index_blind: Option<bool>,
     assumed_hit_tokens: u32,
     ideal_hit_tokens: u32,
     outcome: Outcome,

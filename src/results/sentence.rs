@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::cause::HotDecoder;
-use super::{Cause, Concentration, CounterDrift, Room, SlotShortage};
+use super::{Cause, Concentration, CounterDrift, NoHits, Room, SlotShortage};
 use crate::base::words::{count, plural, seconds, tokens};
 
 /// Capacity that costs a smaller share of the turns does not bind yet.
@@ -16,6 +16,7 @@ impl Cause {
                 format!("no request completed: {} failed, {} of them {class}", count(*failed), count(*n))
             }
             Cause::CountersDiverged(drift) => drift.sentence(),
+            Cause::RanAsLoadOnly(index) => index.sentence(),
             Cause::SessionCapStarvation(shortage) => shortage.sentence(),
             Cause::CapShrinks { cap, usable_tokens, mean_turn_tokens, shrunk_cap, fallbacks } => {
                 let (usable, mean) = (tokens(*usable_tokens as f64), tokens(*mean_turn_tokens));
@@ -114,6 +115,30 @@ impl HotDecoder {
             all => (self.trims, all, "trim"),
         };
         format!("; {} of {} on {}", count(n), plural(all, noun), self.worker)
+    }
+}
+
+impl NoHits {
+    fn sentence(&self) -> String {
+        let policy = &self.policy;
+        if self.decisions == 0 {
+            return format!("ran as load-only: policy {policy} had no KV index to read");
+        }
+        let decisions = plural(self.decisions, "decision");
+        let seen = match (self.in_step, self.streams, self.events) {
+            (_, 0, _) => "the index had no stream".to_owned(),
+            (0, _, events) => format!("no stream was in step at the end, {} heard", plural(events, "event")),
+            (in_step, all, events) => {
+                format!("{in_step} of {} in step, {} heard", plural(all, "stream"), plural(events, "event"))
+            }
+        };
+        let error = match (&self.stream, &self.endpoint) {
+            (Some(stream), Some(endpoint)) => {
+                format!(" ({stream} at {endpoint}: {})", self.error.as_deref().unwrap_or("nothing was heard"))
+            }
+            (Some(_) | None, _) => String::new(),
+        };
+        format!("ran as load-only: the hit term of policy {policy} was 0 in all {decisions}; {seen}{error}")
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::cause::CauseLine;
 use super::outcomes::{ErrorGroup, Outcomes};
-use super::{Fairness, Integrity, Latencies, ModeRow, RoleSpread, RunInfo, SessionRow, Transfers, WorkerRow};
+use super::{Fairness, IndexUse, Integrity, Latencies, ModeRow, RoleSpread, RunInfo, SessionRow, Transfers, WorkerRow};
 use crate::record::{HarnessFacts, RequestRecord};
 
 /// Version of the summary; grows when a key changes its meaning or goes away.
@@ -67,6 +67,8 @@ pub struct RunSummary {
     pub workers: Vec<WorkerRow>,
     /// Per P→D pair.
     pub transfers: Transfers,
+    /// What the KV index promised and what was found; null without an index.
+    pub index: Option<IndexUse>,
     /// What the harness cost and whether it kept up; null in virtual time.
     pub harness: Option<HarnessFacts>,
 }

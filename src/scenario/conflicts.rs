@@ -7,9 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::idle_fault::idle_faults;
+use super::index_conflicts::index_conflicts;
 use super::model::Scenario;
 use crate::cluster::RouterPolicy;
-use crate::policies::{HeaderMode, PolicyName};
+use crate::policies::{HeaderMode, OverlapSource, PolicyName};
 use crate::replay::{Mechanism, Schedule};
 
 /// How bad it is.
@@ -48,6 +49,14 @@ pub enum ConflictKind {
     IdleWorkers,
     /// A fault that this mechanism leaves without effect.
     IdleFault,
+    /// The policy chooses D anew for each turn, wherever the session lives.
+    MovesSessions,
+    /// The policy chooses P, but the router does not hear of it.
+    PrefillNotPlaced,
+    /// The policy reads the KV index, and there is none.
+    IndexOff,
+    /// The policy reads the KV index about workers that publish no events.
+    NoEventsToRead,
 }
 
 /// One conflict.
@@ -66,7 +75,9 @@ fn decode_policy(scenario: &Scenario) -> RouterPolicy {
     match (scenario.cluster.router.decode_policy, scenario.policy.name) {
         (RouterPolicy::Auto, PolicyName::Default) => RouterPolicy::RoundRobin,
         (RouterPolicy::Auto, PolicyName::Sticky) => RouterPolicy::Manual,
-        (RouterPolicy::Auto, PolicyName::KvAware | PolicyName::CacheAware) => RouterPolicy::ConsistentHashing,
+        (RouterPolicy::Auto, PolicyName::KvAware | PolicyName::CacheAware | PolicyName::Car) => {
+            RouterPolicy::ConsistentHashing
+        }
         (
             chosen @ (RouterPolicy::RoundRobin
             | RouterPolicy::Manual
@@ -83,6 +94,7 @@ pub(super) fn header_mode(policy: PolicyName) -> HeaderMode {
         PolicyName::Default => HeaderMode::None,
         PolicyName::Sticky => HeaderMode::RoutingKey,
         PolicyName::KvAware | PolicyName::CacheAware => HeaderMode::TargetWorker,
+        PolicyName::Car => HeaderMode::TargetLegs,
     }
 }
 
@@ -102,15 +114,16 @@ pub fn conflicts(scenario: &Scenario) -> Vec<Conflict> {
         Mechanism::Kvc => [decode_leg_kvc(scenario), prefill_leg(scenario), overlapping(scenario)].concat(),
     };
     found.extend(idle_faults(scenario));
+    found.extend(index_conflicts(scenario));
     found.sort_by_key(|conflict| (conflict.severity, conflict.kind));
     found
 }
 
-fn refuse(kind: ConflictKind, text: String) -> Vec<Conflict> {
+pub(super) fn refuse(kind: ConflictKind, text: String) -> Vec<Conflict> {
     vec![Conflict { severity: Severity::Refuse, kind, text }]
 }
 
-fn warn(kind: ConflictKind, text: String) -> Vec<Conflict> {
+pub(super) fn warn(kind: ConflictKind, text: String) -> Vec<Conflict> {
     vec![Conflict { severity: Severity::Warn, kind, text }]
 }
 
@@ -154,14 +167,20 @@ fn decode_leg_kvc(scenario: &Scenario) -> Vec<Conflict> {
                 .into(),
         ),
         (PolicyName::KvAware, RouterPolicy::ConsistentHashing) => Vec::new(),
+        (PolicyName::Car, RouterPolicy::ConsistentHashing) => warn(
+            ConflictKind::MovesSessions,
+            "policy car with kvc: it weighs caches and queues, not where the session lives, so sessions move from D to D and              are seeded again; use policy kv-aware, or mechanism pd"
+                .into(),
+        ),
         (
-            PolicyName::KvAware,
+            PolicyName::KvAware | PolicyName::Car,
             RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::CacheAware | RouterPolicy::Auto,
         ) => refuse(
             ConflictKind::HeaderIgnored,
             format!(
-                "policy kv-aware with kvc and router {name}: {name} ignores x-smg-target-worker, so turns reach a D that \
-                 does not hold their session; set cluster.router.decode_policy = \"consistent_hashing\" (or \"auto\")"
+                "policy {} with kvc and router {name}: {name} ignores x-smg-target-worker, so turns reach a D that does \
+                 not hold their session; set cluster.router.decode_policy = \"consistent_hashing\" (or \"auto\")",
+                policy.as_str()
             ),
         ),
     }
@@ -184,7 +203,7 @@ fn decode_leg_pd(scenario: &Scenario) -> Vec<Conflict> {
     let mut found = match (header_mode(policy), router) {
         (HeaderMode::None, RouterPolicy::RoundRobin | RouterPolicy::CacheAware | RouterPolicy::Auto)
         | (HeaderMode::RoutingKey, RouterPolicy::Manual)
-        | (HeaderMode::TargetWorker, RouterPolicy::ConsistentHashing) => Vec::new(),
+        | (HeaderMode::TargetWorker | HeaderMode::TargetLegs, RouterPolicy::ConsistentHashing) => Vec::new(),
         (HeaderMode::None, RouterPolicy::Manual | RouterPolicy::ConsistentHashing) => warn(
             ConflictKind::NoHeader,
             format!(
@@ -197,11 +216,12 @@ fn decode_leg_pd(scenario: &Scenario) -> Vec<Conflict> {
             RouterPolicy::RoundRobin | RouterPolicy::ConsistentHashing | RouterPolicy::CacheAware | RouterPolicy::Auto,
         ) => ignored("the replayer's placement of x-smg-routing-key", "manual"),
         (
-            HeaderMode::TargetWorker,
+            HeaderMode::TargetWorker | HeaderMode::TargetLegs,
             RouterPolicy::RoundRobin | RouterPolicy::Manual | RouterPolicy::CacheAware | RouterPolicy::Auto,
         ) => ignored("x-smg-target-worker", "consistent_hashing"),
     };
-    if policy == PolicyName::KvAware && !scenario.policy.kv_aware.capacity_aware {
+    let assumes = policy == PolicyName::KvAware && scenario.policy.kv_aware.overlap == OverlapSource::Assumed;
+    if assumes && !scenario.policy.kv_aware.capacity_aware {
         found.extend(warn(
             ConflictKind::PilesUp,
             "policy kv-aware with pd: it weighs the blocks it believes on a D above load, so sessions that begin with the \
@@ -272,7 +292,7 @@ fn idle_workers(scenario: &Scenario) -> Vec<Conflict> {
 mod tests {
     use super::*;
 
-    const POLICIES: [PolicyName; 4] = PolicyName::ALL;
+    const POLICIES: [PolicyName; 5] = PolicyName::ALL;
     const ROUTERS: [RouterPolicy; 5] = [
         RouterPolicy::Auto,
         RouterPolicy::RoundRobin,
@@ -302,11 +322,11 @@ mod tests {
     #[test]
     fn the_table_of_pairs() {
         //                          auto, round_robin, manual, consistent_hashing, cache_aware
-        //                          default  sticky  kv-aware  cache-aware
-        assert_eq!(table(Mechanism::Kvc), ["RRRRR", "wRwRR", ".RR.R", "RRRRR"]);
-        assert_eq!(table(Mechanism::Pd), ["..www", ".w.ww", "wwwww", "wwwww"]);
+        //                          default  sticky  kv-aware  cache-aware  car
+        assert_eq!(table(Mechanism::Kvc), ["RRRRR", "wRwRR", ".RR.R", "RRRRR", "wRRwR"]);
+        assert_eq!(table(Mechanism::Pd), ["..www", ".w.ww", "wwwww", "wwwww", ".ww.w"]);
         // The PD router has no part in dp; the default's P and D stay idle.
-        assert_eq!(table(Mechanism::Dp), ["wwwww"; 4]);
+        assert_eq!(table(Mechanism::Dp), ["wwwww"; 5]);
         let mut dp = scenario(Mechanism::Dp, PolicyName::CacheAware, RouterPolicy::Auto);
         (dp.cluster.prefill, dp.cluster.decode) = (0, 0);
         assert_eq!(conflicts(&dp), []);
@@ -328,6 +348,7 @@ mod tests {
             [
                 RouterPolicy::RoundRobin,
                 RouterPolicy::Manual,
+                RouterPolicy::ConsistentHashing,
                 RouterPolicy::ConsistentHashing,
                 RouterPolicy::ConsistentHashing
             ]

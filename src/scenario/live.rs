@@ -125,7 +125,9 @@ pub enum OpenAiApi {
 pub struct HeaderConfig {
     /// Header that names the decode worker.
     pub target_name: String,
-    /// What stands in it.
+    /// Header that names the prefill worker (`car`). Our own: no other router knows it.
+    pub prefill_name: String,
+    /// What stands in both; an index of P counts all prefill workers.
     pub target_value: TargetValue,
     /// Header with the session's key.
     pub key_name: String,
@@ -256,6 +258,7 @@ impl Default for HeaderConfig {
     fn default() -> Self {
         HeaderConfig {
             target_name: "x-smg-target-worker".into(),
+            prefill_name: "x-pdreplay-target-prefill".into(),
             target_value: TargetValue::Index,
             key_name: "x-smg-routing-key".into(),
             echo_name: String::new(),

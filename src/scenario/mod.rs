@@ -9,6 +9,7 @@ mod address;
 mod conflicts;
 mod error;
 mod idle_fault;
+mod index_conflicts;
 mod layer;
 mod live;
 mod load;

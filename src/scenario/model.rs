@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::admission::AdmissionConfig;
 use crate::cluster::{ClusterConfig, FaultConfig};
 use crate::engine::EngineConfig;
+use crate::kv::EventsConfig;
 use crate::policies::PolicyConfig;
 use crate::replay::ReplayConfig;
 use crate::scenario::LiveConfig;
@@ -30,6 +31,8 @@ pub struct Scenario {
     pub replay: ReplayConfig,
     /// Who chooses workers.
     pub policy: PolicyConfig,
+    /// Who publishes KV events, and the index made of them.
+    pub kv_events: EventsConfig,
     /// Who lets sessions live on a D.
     pub admission: AdmissionConfig,
     /// The real target, with `--target live`.
@@ -81,6 +84,7 @@ impl Default for Scenario {
             engine: EngineConfig::default(),
             replay: ReplayConfig::default(),
             policy: PolicyConfig::default(),
+            kv_events: EventsConfig::default(),
             admission: AdmissionConfig::default(),
             live: LiveConfig::default(),
             integrity: IntegrityConfig::default(),

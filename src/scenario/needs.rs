@@ -5,7 +5,7 @@
 use super::conflicts::header_mode;
 use super::model::Scenario;
 use crate::admission::AdmissionBy;
-use crate::policies::{HeaderMode, Policy};
+use crate::policies::HeaderMode;
 use crate::replay::Mechanism;
 
 /// See the module.
@@ -21,6 +21,8 @@ pub struct Needs {
     pub loads: bool,
     /// A header names the decode worker to the router.
     pub target_header: bool,
+    /// A header names the prefill worker to the router.
+    pub prefill_header: bool,
     /// A header gives the session's key to the router.
     pub routing_key: bool,
     /// KV pool of a worker that the replayer counts with, tokens.
@@ -38,8 +40,9 @@ impl Needs {
             two_legs,
             sessions,
             admission: sessions && asks,
-            loads: Policy::new(&scenario.policy, 0).reads_usage(),
-            target_header: two_legs && mode == HeaderMode::TargetWorker,
+            loads: scenario.policy.reads_loads(),
+            target_header: two_legs && matches!(mode, HeaderMode::TargetWorker | HeaderMode::TargetLegs),
+            prefill_header: two_legs && mode == HeaderMode::TargetLegs,
             routing_key: two_legs && mode == HeaderMode::RoutingKey,
             kv_pool_tokens: scenario.engine.kv_pool_tokens,
         }

@@ -12,7 +12,7 @@ use super::validate_cost::check_span;
 use crate::base::{Dur, RequestIx, Role, SessionIx, WorkerId};
 use crate::cluster::{ClusterConfig, Fault, FaultConfig, RouterPolicy};
 use crate::engine::EngineConfig;
-use crate::replay::{Mechanism, ReplayerConfig};
+use crate::replay::{IndexWatch, Mechanism, ReplayerConfig};
 use crate::trace::Trace;
 
 /// What the machines of one run are built from.
@@ -43,10 +43,13 @@ impl Setup {
 
 /// What the replayer is told of the scenario.
 fn replayer_config(scenario: &Scenario, faults: &[Fault], run_id: &str) -> ReplayerConfig {
-    let (role, count) = match scenario.replay.mechanism {
-        Mechanism::Dp => (Role::Colocated, scenario.cluster.colocated),
-        Mechanism::Pd | Mechanism::Kvc => (Role::Decode, scenario.cluster.decode),
+    let counts = match scenario.replay.mechanism {
+        Mechanism::Dp => vec![(Role::Colocated, scenario.cluster.colocated)],
+        Mechanism::Pd | Mechanism::Kvc => {
+            vec![(Role::Prefill, scenario.cluster.prefill), (Role::Decode, scenario.cluster.decode)]
+        }
     };
+    let all = counts.into_iter().flat_map(|(role, count)| (0..count).map(move |index| WorkerId::new(role, index)));
     let joins_later = |worker: &WorkerId| faults.iter().any(|fault| fault.joiner() == Some(*worker));
     ReplayerConfig {
         run_id: run_id.to_owned(),
@@ -54,7 +57,12 @@ fn replayer_config(scenario: &Scenario, faults: &[Fault], run_id: &str) -> Repla
         replay: scenario.replay.clone(),
         policy: scenario.policy.clone(),
         admission: scenario.admission.clone(),
-        workers: (0..count).map(|index| WorkerId::new(role, index)).filter(|worker| !joins_later(worker)).collect(),
+        workers: all.filter(|worker| !joins_later(worker)).collect(),
+        initial_loads: Vec::new(),
+        index: IndexWatch {
+            after: Dur::from_secs_f64(scenario.kv_events.warn_after_s).unwrap_or(Dur::ZERO),
+            require: scenario.kv_events.require && scenario.policy.reads_index(),
+        },
         kv_pool_tokens: scenario.engine.kv_pool_tokens,
         session_idle_timeout: Dur::from_secs_f64(scenario.engine.session_idle_timeout_s)
             .filter(|idle| *idle > Dur::ZERO),
@@ -148,7 +156,8 @@ mod tests {
     #[test]
     fn workers_that_join_later_are_not_there_at_the_start() {
         let found = setup("fault = [{ kind = \"join\", worker = \"D1\", at_s = 5 }]\ncluster.decode = 3").unwrap();
-        assert_eq!(found.replayer.workers, [0, 2].map(|index| WorkerId::new(Role::Decode, index)));
+        let workers: Vec<String> = found.replayer.workers.iter().map(WorkerId::to_string).collect();
+        assert_eq!(workers, ["P0", "P1", "D0", "D2"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::validate_cost::{iteration, kv_bytes};
 use super::validate_fault::{fault_problems, slowdowns};
 use super::validate_live::live_problems;
 use super::validate_range::ranges;
+use crate::kv::EventsSwitch;
 use crate::replay::Mechanism;
 
 /// Everything impossible in a scenario; empty when it can run.
@@ -21,6 +22,7 @@ pub fn validate(scenario: &Scenario) -> Vec<Problem> {
     timing(scenario, &mut problems);
     kv_bytes(scenario, &mut problems);
     words(scenario, &mut problems);
+    index(scenario, &mut problems);
     for (index, fault) in scenario.fault.iter().enumerate() {
         fault_problems(fault, index, &scenario.cluster, &mut problems);
     }
@@ -71,6 +73,22 @@ fn sizes(scenario: &Scenario, problems: &mut Vec<Problem>) {
     if admission.usable_share == 0.0 {
         let cause = "is 0: no D would have room for a session";
         problems.push(problem("admission.usable_share", cause, "write a share above 0, such as 0.9"));
+    }
+}
+
+fn index(scenario: &Scenario, problems: &mut Vec<Problem>) {
+    let events = &scenario.kv_events;
+    if events.require && events.enabled == EventsSwitch::Off {
+        let cause = "is true, but kv_events.enabled = \"off\" leaves no index";
+        problems.push(problem("kv_events.require", cause, "set kv_events.enabled = \"auto\", or leave `require` out"));
+    }
+    if !events.config.is_empty() && scenario.live.is_embedded() {
+        let cause = "names a file, but target \"embedded\" follows its own workers";
+        problems.push(problem(
+            "kv_events.config",
+            cause,
+            "set live.target = \"sglang\" or \"openai\", or leave it out",
+        ));
     }
 }
 

@@ -172,6 +172,7 @@ fn headers(scenario: &Scenario, problems: &mut Vec<Problem>) {
     let header = &scenario.live.header;
     let names = [
         ("live.header.target_name", &header.target_name),
+        ("live.header.prefill_name", &header.prefill_name),
         ("live.header.key_name", &header.key_name),
         ("live.header.echo_name", &header.echo_name),
         ("live.served_by.header", &scenario.live.served_by.header),
@@ -179,7 +180,7 @@ fn headers(scenario: &Scenario, problems: &mut Vec<Problem>) {
     for (key, name) in names.into_iter().filter(|(_, name)| !name.is_empty() && !is_header_name(name)) {
         problems.push(problem(key, format!("is \"{name}\", no name of a header"), "letters, digits and - make a name"));
     }
-    let request_names = names[..3].iter().filter(|(_, name)| is_reserved_header(name));
+    let request_names = names[..4].iter().filter(|(_, name)| is_reserved_header(name));
     for (key, name) in request_names {
         let cause = format!("is \"{name}\", which the client itself sets or a connection needs");
         problems.push(problem(*key, cause, "choose a name of the router's own, such as x-smg-target-worker"));
@@ -188,13 +189,17 @@ fn headers(scenario: &Scenario, problems: &mut Vec<Problem>) {
     let wanted = match scenario.policy.name {
         PolicyName::Default => None,
         PolicyName::Sticky => Some(("live.header.key_name", &header.key_name, "x-smg-routing-key")),
-        PolicyName::KvAware | PolicyName::CacheAware => {
+        PolicyName::KvAware | PolicyName::CacheAware | PolicyName::Car => {
             Some(("live.header.target_name", &header.target_name, "x-smg-target-worker"))
         }
     };
     if let Some((key, _, usual)) = wanted.filter(|(_, name, _)| routed && name.is_empty()) {
         let cause = format!("is empty, but policy {} tells the router by it", scenario.policy.name.as_str());
         problems.push(problem(key, cause, format!("write the router's header, such as {usual}")));
+    }
+    if routed && scenario.policy.name == PolicyName::Car && header.prefill_name.is_empty() {
+        let cause = "is empty, but policy car tells the router the P by it";
+        problems.push(problem("live.header.prefill_name", cause, "write x-pdreplay-target-prefill"));
     }
     let pointer = &scenario.live.served_by.pointer;
     if !pointer.is_empty() && !pointer.starts_with('/') {

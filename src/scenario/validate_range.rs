@@ -120,7 +120,7 @@ pub(super) fn shown(value: f64) -> String {
 }
 
 fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
-    let Scenario { cluster, engine, replay, policy, admission, live, integrity, .. } = scenario;
+    let Scenario { cluster, engine, replay, policy, kv_events, admission, live, integrity, .. } = scenario;
     let unlimited = Range::length(1.0, "0 is no limit").or_zero();
     vec![
         ("cluster.transfer_timeout_s", cluster.transfer_timeout_s, Range::length(1.0, "")),
@@ -145,6 +145,10 @@ fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
             policy.cache_aware.balance_rel_threshold,
             Range::new(1.0, 1e9, ""),
         ),
+        ("policy.car.prefill_lambda", policy.car.prefill_lambda, SHARE),
+        ("policy.car.host_hit_weight", policy.car.host_hit_weight, SHARE),
+        ("policy.car.tie_epsilon", policy.car.tie_epsilon, SHARE),
+        ("kv_events.warn_after_s", kv_events.warn_after_s, Range::length(1.0, "seconds of the run")),
         ("admission.usable_share", admission.usable_share, SHARE),
         ("live.connect_timeout_s", live.connect_timeout_s, Range::new(1e-3, 3600.0, "")),
         ("live.first_token_timeout_s", live.first_token_timeout_s, unlimited),
@@ -158,14 +162,14 @@ fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
     ]
 }
 
-fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 23] {
+fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 28] {
     const HOUR_US: u64 = 3_600_000_000;
     const LONGEST_MS: u64 = 1_000_000_000_000;
     const POOL: u64 = 1_000_000_000_000;
     const WORKERS: u64 = 1024;
     // The 1,000 replicas there may be count up from it, and must fit into TOML too.
     const SEED: u64 = i64::MAX as u64 - 1000;
-    let Scenario { cluster, engine, replay, admission, live, .. } = scenario;
+    let Scenario { cluster, engine, replay, kv_events, admission, live, .. } = scenario;
     [
         ("seed", scenario.seed, 0, SEED),
         ("cluster.prefill", cluster.prefill.into(), 0, WORKERS),
@@ -180,9 +184,14 @@ fn counts(scenario: &Scenario) -> [(&'static str, u64, u64, u64); 23] {
         ("engine.max_running", engine.max_running.into(), 1, 1 << 14),
         ("engine.reserved_decode_tokens", engine.reserved_decode_tokens.into(), 0, 100_000_000),
         ("engine.context_limit_tokens", engine.context_limit_tokens, 0, POOL),
+        ("engine.host_pool_tokens", engine.host_pool_tokens, 0, POOL),
         ("engine.admission_cost_us", engine.admission_cost_us, 0, HOUR_US),
         ("engine.kv_bytes_per_token", engine.kv_bytes_per_token, 1, 1_000_000_000),
         ("replay.load_poll_ms", replay.load_poll_ms, 1, LONGEST_MS),
+        ("kv_events.block_size", kv_events.block_size.into(), 0, 1 << 20),
+        ("kv_events.max_blocks_per_stream", kv_events.max_blocks_per_stream, 1, 1 << 30),
+        ("kv_events.resync_interval_ms", kv_events.resync_interval_ms, 0, LONGEST_MS),
+        ("kv_events.replay_timeout_ms", kv_events.replay_timeout_ms, 1, 3_600_000),
         ("live.retries", live.retries.into(), 0, 100),
         ("live.retry_backoff_ms", live.retry_backoff_ms, 0, 60_000),
         ("live.health_poll_ms", live.health_poll_ms, 0, LONGEST_MS),

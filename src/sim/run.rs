@@ -9,7 +9,7 @@ use crate::base::Time;
 use crate::cluster::{Cluster, Notice};
 use crate::engine::Cx;
 use crate::record::{LedgerEvent, LedgerKind, RunFacts};
-use crate::replay::{Observer, Progress, Replayer, RunEnd, RunStatus};
+use crate::replay::{NoIndex, Observer, Progress, Replayer, ReplayerConfig, RunEnd, RunStatus};
 use crate::scenario::{Scenario, Setup, SetupError, fault_label};
 use crate::sim::guard::Guard;
 use crate::trace::{Trace, ideal_hits};
@@ -28,6 +28,9 @@ pub enum SimError {
     /// Scenario and trace do not fit together; nothing was run.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// The policy needs the KV index, and it saw nothing.
+    #[error(transparent)]
+    NoIndex(NoIndex),
     /// No wake is planned although requests are left. A bug of pdreplay, or a stream that hangs while all limits are off.
     #[error(
         "the run stands still at {at}: {left} of {planned} requests have not ended, {in_flight} of them are in flight; \
@@ -72,12 +75,14 @@ pub fn run(trace: &Trace, scenario: &Scenario, run_id: &str, observer: &mut dyn 
 /// Replays `trace` in virtual time on the machines of `setup`. The same arguments give the same records.
 pub fn drive(trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, SimError> {
     let ideal_hits = ideal_hits(trace);
+    let cluster = Cluster::new(&setup.cluster, &setup.engine, trace.meta.block_size, setup.faults);
+    let replayer = ReplayerConfig { initial_loads: cluster.loads(), ..setup.replayer };
     let session_ids: Vec<&str> = trace.sessions.iter().map(|session| session.id.as_str()).collect();
     let mut driver = Driver {
         trace,
         session_ids: &session_ids,
-        replayer: Replayer::new(trace, setup.replayer, &ideal_hits),
-        cluster: Cluster::new(&setup.cluster, &setup.engine, trace.meta.block_size, setup.faults),
+        replayer: Replayer::new(trace, replayer, &ideal_hits),
+        cluster,
         guard: Guard::new(trace, setup.engine.chunk_tokens),
         observer,
         now: Time::ZERO,
@@ -86,6 +91,9 @@ pub fn drive(trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result
     };
     driver.exchange()?;
     let broken_off = driver.wake_until_done()?;
+    if let Some(no_index) = driver.replayer.no_index() {
+        return Err(SimError::NoIndex(no_index.clone()));
+    }
     let facts = driver.facts();
     assert_eq!(driver.replayer.ended(), facts.planned, "every planned request has one record");
     let status = match (broken_off, driver.replayer.is_stopped()) {
@@ -201,6 +209,7 @@ impl<'a> Driver<'a> {
             planned: replay.planned,
             counters_diverged_after: replay.counters_diverged_after,
             beliefs_corrected: replay.beliefs_corrected,
+            streams: Vec::new(),
             harness: None,
         }
     }
@@ -220,5 +229,6 @@ fn ledger_line(now: Time, notice: Notice, session_ids: &[&str]) -> LedgerEvent {
         turn_id: None,
         worker: worker.map(|worker| worker.to_string()),
         detail: Some(detail.to_owned()),
+        candidates: Vec::new(),
     }
 }

@@ -12,6 +12,7 @@
 )]
 
 mod bounds;
+mod car;
 mod cli;
 mod cluster;
 mod damage;

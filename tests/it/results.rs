@@ -6,6 +6,7 @@
 
 mod cases;
 mod causes;
+mod index;
 mod reading;
 mod schema;
 mod story;
@@ -63,6 +64,7 @@ pub fn request(session: &str, turn: u32, at_ms: u64, ttft_ms: f64, e2e_ms: f64) 
         cached_tokens: Some(0),
         index_hit_tokens_device: None,
         index_hit_tokens_host_only: None,
+        index_blind: None,
         assumed_hit_tokens: 0,
         ideal_hit_tokens: 0,
         outcome: Outcome::Ok,

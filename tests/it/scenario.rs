@@ -282,7 +282,7 @@ fn bad_text_is_refused_at_its_place() {
         (
             "[policy]\nname = \"kvaware\"",
             "x.toml:2:1: `policy.name` is \"kvaware\"; did you mean `kv-aware`? allowed: default, sticky, kv-aware, \
-             cache-aware",
+             cache-aware, car",
         ),
         ("[replay]\nmechanism = \"zzz\"", "x.toml:2:1: `replay.mechanism` is \"zzz\"; allowed: dp, pd, kvc"),
         (

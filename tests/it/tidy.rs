@@ -24,7 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("engine", &["base", "kv", "protocol", "record"]),
     ("cluster", &["base", "kv", "protocol", "record", "engine"]),
     ("replay", &["base", "kv", "protocol", "record", "trace", "policies", "sessions", "admission"]),
-    ("scenario", &["base", "trace", "policies", "admission", "engine", "cluster", "replay"]),
+    ("scenario", &["base", "kv", "trace", "policies", "admission", "engine", "cluster", "replay"]),
     ("sim", &["base", "kv", "protocol", "record", "trace", "engine", "scenario", "replay", "cluster"]),
     ("node", &["base", "kv", "protocol", "record", "engine", "cluster"]),
     ("live", &["base", "kv", "protocol", "record", "trace", "engine", "cluster", "node", "replay", "scenario"]),

@@ -23,7 +23,7 @@ pub(super) struct Attempt {
 #[derive(Debug)]
 pub(super) enum Replay {
     Snapshot(Snapshot),
-    History(History),
+    History(Box<History>),
     Check(Check),
 }
 
@@ -56,7 +56,7 @@ impl StreamSync {
             (Recovery::None, _) => return,
             (Recovery::Snapshot, _) => Replay::Snapshot(Snapshot::default()),
             (Recovery::History, Some(Served { sequence, proof, .. })) => Replay::Check(Check::new(sequence, proof)),
-            (Recovery::History, None) => Replay::History(History::new(self.kept.take())),
+            (Recovery::History, None) => Replay::History(Box::new(History::new(self.kept.take()))),
         };
         let from = match &replay {
             Replay::Snapshot(_) => 0,

@@ -1,10 +1,12 @@
 //! Control calls: sessions, admission, loads, health. Each ends within the limit of control calls, in exactly one word.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::base::{SessionIx, WorkerId};
 use crate::live::Dialect;
@@ -166,6 +168,12 @@ fn reason(answer: &AdmitReply) -> AdmitReason {
 pub(super) async fn loads(line: &Line) -> Vec<LoadReport> {
     let workers = line.target.addresses.workers().map(|(worker, _)| load(line, worker));
     join_all(workers).await.into_iter().flatten().collect()
+}
+
+/// Loads of every worker that tells within so long, at once.
+pub(super) async fn loads_within(line: &Line, bound: Duration) -> Vec<LoadReport> {
+    let workers = line.target.addresses.workers().map(|(worker, _)| timeout(bound, load(line, worker)));
+    join_all(workers).await.into_iter().flatten().flatten().collect()
 }
 
 async fn load(line: &Line, worker: WorkerId) -> Option<LoadReport> {

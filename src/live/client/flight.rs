@@ -178,37 +178,23 @@ impl Flight {
 
     fn add_routing(&self, line: &Line, header: RoutingHeader, headers: &mut HeaderMap) -> Result<(), String> {
         let config = &line.target.header;
-        let (name, value) = match header {
-            RoutingHeader::None => return Ok(()),
-            RoutingHeader::RoutingKey(_) => (&config.key_name, header_text(&self.session_id)),
-            RoutingHeader::TargetWorker(index) => {
-                let worker = WorkerId::new(Role::Decode, index);
-                let value = match config.target_value {
-                    TargetValue::Index => {
-                        let index = line.routes.index(index);
-                        index
-                            .map(|index| index.to_string())
-                            .ok_or_else(|| format!("no index of the router reaches {worker}"))?
-                    }
-                    TargetValue::Url | TargetValue::Id => {
-                        let named = line.target.named_in_header(worker);
-                        named.ok_or_else(|| format!("the target has no {worker}"))?
-                    }
-                };
-                (&config.target_name, value)
+        match header {
+            RoutingHeader::None => Ok(()),
+            RoutingHeader::RoutingKey(_) => add(headers, &config.key_name, &header_text(&self.session_id)),
+            RoutingHeader::TargetWorker(index) => add(headers, &config.target_name, &decode_value(line, index)?),
+            RoutingHeader::TargetLegs { prefill, decode } => {
+                add(headers, &config.target_name, &decode_value(line, decode)?)?;
+                add(headers, &config.prefill_name, &prefill_value(line, prefill)?)
             }
-        };
-        let wrong = |_| format!("`{name}: {value}` is no HTTP header");
-        let (name, value) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value));
-        headers.insert(name.map_err(|_| ()).map_err(wrong)?, value.map_err(|_| ()).map_err(wrong)?);
-        Ok(())
+        }
     }
 
     /// Notices that the router's indices are not what they were.
     fn look_at_route(&self, line: &Arc<Line>, landing: &Landing, sent: Time) {
-        let (Route::Router(RoutingHeader::TargetWorker(index)), Legs::Router) = (self.generate.route, line.target.legs)
-        else {
-            return;
+        let index = match (self.generate.route, line.target.legs) {
+            (Route::Router(RoutingHeader::TargetWorker(index)), Legs::Router)
+            | (Route::Router(RoutingHeader::TargetLegs { decode: index, .. }), Legs::Router) => index,
+            (Route::Router(_) | Route::Worker(_), _) => return,
         };
         let intended = WorkerId::new(Role::Decode, index);
         let elsewhere = landing.served_by(line).is_some_and(|served| served != intended);
@@ -226,6 +212,37 @@ async fn worker_leg(line: &Line, worker: WorkerId, post: Post<'_>, end: &mut Leg
         line.failed_at(worker, message);
         *message = format!("{worker}: {message}");
     }
+}
+
+/// How the target header names D `index`.
+fn decode_value(line: &Line, index: u16) -> Result<String, String> {
+    let worker = WorkerId::new(Role::Decode, index);
+    match line.target.header.target_value {
+        TargetValue::Index => {
+            let index = line.routes.index(index).map(|index| index.to_string());
+            index.ok_or_else(|| format!("no index of the router reaches {worker}"))
+        }
+        TargetValue::Url | TargetValue::Id => named(line, worker),
+    }
+}
+
+/// How our own header names P `index`: our router counts all of them, in the order of its list.
+fn prefill_value(line: &Line, index: u16) -> Result<String, String> {
+    match line.target.header.target_value {
+        TargetValue::Index => Ok(index.to_string()),
+        TargetValue::Url | TargetValue::Id => named(line, WorkerId::new(Role::Prefill, index)),
+    }
+}
+
+fn named(line: &Line, worker: WorkerId) -> Result<String, String> {
+    line.target.named_in_header(worker).ok_or_else(|| format!("the target has no {worker}"))
+}
+
+fn add(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), String> {
+    let wrong = || format!("`{name}: {value}` is no HTTP header");
+    let value = HeaderValue::from_str(value).map_err(|_| wrong())?;
+    headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?, value);
+    Ok(())
 }
 
 /// Reads D's leg to its end while P's is under way. The end of P's leg, when that is the request's.

@@ -40,7 +40,7 @@ use crate::cluster::prefix_keys;
 use crate::live::clock::Clock;
 use crate::live::probe::RouteMap;
 use crate::live::{Heard, Target};
-use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate, Outgoing};
+use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate, LoadReport, Outgoing};
 use crate::trace::{SessionTrace, Trace};
 
 use body::wire_id;
@@ -110,6 +110,11 @@ impl Client {
                 tokio::spawn(async move { line.tell(Event::Loads(control::loads(&line).await)).await });
             }
         }
+    }
+
+    /// Loads of the workers that tell theirs within so long.
+    pub async fn loads(&self, bound: Duration) -> Vec<LoadReport> {
+        control::loads_within(&self.line, bound).await
     }
 
     /// Generate requests that have not ended.

@@ -49,6 +49,7 @@ pub(super) async fn settle(
         planned: facts.planned,
         counters_diverged_after: facts.counters_diverged_after,
         beliefs_corrected: facts.beliefs_corrected,
+        streams: Vec::new(),
         harness: Some(harness),
     };
     RunEnd { status, facts }

@@ -33,7 +33,7 @@ use crate::live::driver::relay::{Halt, Told, relay};
 use crate::live::driver::turn::Turning;
 use crate::live::probe::route_map;
 use crate::live::{Heard, Notices, Target};
-use crate::replay::{Observer, Replayer, RunEnd};
+use crate::replay::{NoIndex, Observer, Replayer, ReplayerConfig, RunEnd};
 use crate::scenario::Setup;
 use crate::trace::{Trace, ideal_hits};
 
@@ -50,6 +50,8 @@ const TASKS_AT_ONCE: u32 = 16;
 
 /// Wall time for what is made between the start of the driver's thread and that of the run: client, replayer.
 const PREPARE: Duration = Duration::from_millis(20);
+/// Wall time for the workers' first loads, where the policy reads loads: its first choice should not be blind.
+const FIRST_LOADS: Duration = Duration::from_secs(1);
 
 /// Longest wait for what had arrived of a request that was given up: a client tells as soon as it gets to run.
 const LAST_WORD: Duration = Duration::from_secs(2);
@@ -78,6 +80,9 @@ pub enum LiveError {
     /// The client cannot be made from this target.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The policy needs the KV index, and it saw nothing.
+    #[error(transparent)]
+    NoIndex(NoIndex),
     /// No thread, runtime or timer.
     #[error("cannot start the live driver: {0}; check the limits on processes and open files")]
     Start(io::Error),
@@ -97,7 +102,9 @@ pub fn drive(
 ) -> Result<RunEnd, LiveError> {
     let ideal_hits = ideal_hits(trace);
     let ahead = options.clock.filter(|clock| !clock.until_start().is_zero());
-    let clock = ahead.unwrap_or_else(|| Clock::start_in(PREPARE, options.speed));
+    let reads_loads = setup.replayer.policy.reads_loads();
+    let prepare = if reads_loads { PREPARE + FIRST_LOADS } else { PREPARE };
+    let clock = ahead.unwrap_or_else(|| Clock::start_in(prepare, options.speed));
     let (told, tells) = sync_channel(TOLD);
     let (halt, halted) = oneshot::channel();
     thread::scope(|scope| {
@@ -154,10 +161,16 @@ fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
             health::watch(&client.looker(), workers, every, &heard);
         }
         notices.map(|notices| tokio::spawn(pass_on(notices, heard)));
-        let replayer = Replayer::new(trace, setup.replayer, ideal_hits);
+        let initial_loads =
+            if setup.replayer.policy.reads_loads() { client.loads(FIRST_LOADS).await } else { Vec::new() };
+        let config = ReplayerConfig { initial_loads, ..setup.replayer };
+        let replayer = Replayer::new(trace, config, ideal_hits);
         let replayer = replayer.with_told_sends(ends.clock.of_wall(LAST_WORD));
         let turning = Turning::new(replayer, client, ends, hears, options.drain);
         let ended = turning.run().await.map_err(LiveError::Start)?;
+        if let Some(no_index) = ended.replayer.no_index() {
+            return Err(LiveError::NoIndex(no_index.clone()));
+        }
         Ok::<_, LiveError>(end::settle(ended, &target, &options, sampler).await)
     })?;
     // Tasks that still wait for a socket have nothing more to say.

@@ -185,8 +185,15 @@ impl<'t, W: Wire> Turning<'t, W> {
 
     /// Writes a ledger line that the replayer has no word for.
     pub fn note(&mut self, now: Time, kind: LedgerKind, worker: Option<String>, detail: String) {
-        let event =
-            LedgerEvent { at_ns: now.ns(), kind, session_id: None, turn_id: None, worker, detail: Some(detail) };
+        let event = LedgerEvent {
+            at_ns: now.ns(),
+            kind,
+            session_id: None,
+            turn_id: None,
+            worker,
+            detail: Some(detail),
+            candidates: Vec::new(),
+        };
         self.tell(Told::Ledger(Box::new(event)));
     }
 

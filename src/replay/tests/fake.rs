@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::admission::AdmissionConfig;
 use crate::base::{Dur, RequestIx, Rng, Role, SessionIx, Time, WorkerId};
-use crate::kv::{BlockPath, BlockTree};
+use crate::kv::{BlockPath, BlockTree, PrefixLookup};
 use crate::policies::{HeaderMode, PolicyConfig, PolicyName};
 use crate::protocol::{
     Action, AdmitAnswer, AdmitAsk, AdmitKind, AdmitReason, Answer, CallError, ErrorClass, Event, Finish, Generate,
     LoadReport, Phases, Route, RoutingHeader, TokenRun, WorkerState,
 };
 use crate::record::{LedgerEvent, LedgerKind, RequestRecord};
-use crate::replay::{ReplayConfig, ReplayFacts, Replayer, ReplayerConfig};
+use crate::replay::{IndexWatch, NoIndex, ReplayConfig, ReplayFacts, Replayer, ReplayerConfig};
 use crate::trace::{SessionTrace, Trace, TraceMeta, TurnTrace};
 
 pub fn secs(s: f64) -> Time {
@@ -72,20 +72,40 @@ pub fn trace(sessions: &[(&str, Vec<Row>)]) -> Trace {
     Trace { meta, sessions: all, turns, tree, notices: Vec::new() }
 }
 
+/// Prefill workers, which are always up and idle.
+pub const PREFILLS: u16 = 2;
+
+/// The report of a worker that does nothing.
+pub fn idle(worker: WorkerId) -> LoadReport {
+    LoadReport {
+        worker,
+        token_usage: 0.0,
+        capacity_tokens: 1_000_000,
+        num_running: 0,
+        num_waiting: 0,
+        num_prealloc: 0,
+        num_transfer: 0,
+    }
+}
+
 pub fn config(policy: PolicyName, workers: u16) -> ReplayerConfig {
     let replay = ReplayConfig::default();
     let header_mode = match policy {
         PolicyName::Default => HeaderMode::None,
         PolicyName::Sticky => HeaderMode::RoutingKey,
         PolicyName::KvAware | PolicyName::CacheAware => HeaderMode::TargetWorker,
+        PolicyName::Car => HeaderMode::TargetLegs,
     };
+    let prefills = (0..PREFILLS).map(|index| WorkerId::new(Role::Prefill, index));
     ReplayerConfig {
         run_id: "run".into(),
         seed: 1,
         replay,
         policy: PolicyConfig { name: policy, ..PolicyConfig::default() },
         admission: AdmissionConfig { cap_max: 16, ..AdmissionConfig::default() },
-        workers: (0..workers).map(|index| WorkerId::new(Role::Decode, index)).collect(),
+        workers: prefills.chain((0..workers).map(|index| WorkerId::new(Role::Decode, index))).collect(),
+        initial_loads: Vec::new(),
+        index: IndexWatch { after: dur(5.0), require: false },
         kv_pool_tokens: 83_000,
         session_idle_timeout: None,
         header_mode,
@@ -148,6 +168,10 @@ pub struct Fake {
     pub chaos: Option<(Rng, f64)>,
     pub discovery: Dur,
     pub served_by: BTreeMap<u16, u32>,
+    /// What the replayer reads of a KV index.
+    pub index: Option<Box<dyn PrefixLookup + Send>>,
+    /// Prefill workers that tell no load.
+    pub mute: BTreeSet<u16>,
     due: BTreeMap<(Time, u64), Due>,
     created: u64,
     counter: u64,
@@ -176,6 +200,8 @@ impl Fake {
             chaos: None,
             discovery: dur(1.0),
             served_by: BTreeMap::new(),
+            index: None,
+            mute: BTreeSet::new(),
             due: BTreeMap::new(),
             created: 0,
             counter: 0,
@@ -260,14 +286,12 @@ impl Fake {
             Action::PollLoads => {
                 let reports = self.workers.iter().zip(0u16..).filter(|(worker, _)| worker.up);
                 let reports = reports.map(|(worker, index)| LoadReport {
-                    worker: WorkerId::new(self.role, index),
                     token_usage: used(worker) as f64 / self.capacity as f64,
                     capacity_tokens: self.capacity,
-                    num_running: 0,
-                    num_waiting: 0,
-                    num_prealloc: 0,
-                    num_transfer: 0,
+                    ..idle(WorkerId::new(self.role, index))
                 });
+                let telling = (0..PREFILLS).filter(|index| !self.mute.contains(index));
+                let reports = reports.chain(telling.map(|index| idle(WorkerId::new(Role::Prefill, index))));
                 let reports = reports.collect();
                 self.tell(back, Event::Loads(reports));
             }
@@ -316,7 +340,9 @@ impl Fake {
             (0u16..).zip(&self.workers).filter(|(_, worker)| worker.up).map(|(index, _)| index).collect();
         match generate.route {
             Route::Worker(worker) => Some(worker.index),
-            Route::Router(RoutingHeader::TargetWorker(index)) => up.contains(&index).then_some(index),
+            Route::Router(RoutingHeader::TargetWorker(index) | RoutingHeader::TargetLegs { decode: index, .. }) => {
+                up.contains(&index).then_some(index)
+            }
             Route::Router(RoutingHeader::RoutingKey(session)) => {
                 if let Some(bound) = self.map.get(&session).filter(|index| up.contains(index)) {
                     return Some(*bound);
@@ -394,7 +420,10 @@ impl Fake {
             request: generate.request,
             finish,
             http_status: Some(200),
-            prefill_worker: None,
+            prefill_worker: match generate.route {
+                Route::Router(RoutingHeader::TargetLegs { prefill, .. }) => Some(WorkerId::new(Role::Prefill, prefill)),
+                Route::Router(_) | Route::Worker(_) => None,
+            },
             decode_worker: worker,
             incarnation,
             cached_tokens: 0,
@@ -483,6 +512,7 @@ pub struct Run {
     pub facts: ReplayFacts,
     pub end: Time,
     pub fake: Fake,
+    pub no_index: Option<NoIndex>,
 }
 
 impl Run {
@@ -525,6 +555,9 @@ pub fn run_watched(
 ) -> Run {
     let ideal = vec![0; trace.turns.len()];
     let mut replayer = Replayer::new(trace, config, &ideal);
+    if let Some(index) = fake.index.take() {
+        replayer = replayer.with_index(index);
+    }
     let (mut records, mut ledger, mut actions) = (Vec::new(), Vec::new(), Vec::new());
     let mut now = Time::ZERO;
     for step in 0.. {
@@ -558,7 +591,8 @@ pub fn run_watched(
         }
     }
     let facts = replayer.facts(now);
-    Run { records, ledger, actions, facts, end: now, fake }
+    let no_index = replayer.no_index().cloned();
+    Run { records, ledger, actions, facts, end: now, fake, no_index }
 }
 
 pub fn run(trace: &Trace, config: ReplayerConfig, fake: Fake) -> Run {

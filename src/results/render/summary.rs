@@ -7,7 +7,7 @@ use super::tables;
 use crate::base::words::{count, percent, plural, rate, seconds, tokens};
 use crate::record::{HarnessFacts, Outcome};
 use crate::results::{
-    Fairness, Integrity, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure,
+    Fairness, IndexUse, Integrity, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure,
 };
 
 /// What only the caller knows: never part of `summary.json`.
@@ -39,6 +39,7 @@ pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
     page.text += "\n";
     sessions(&summary.fairness, &mut page);
     workers(summary, &mut page);
+    page.section("index", summary.index.as_ref().map(index));
     page.section("why", summary.causes.iter().map(|line| line.text.clone()));
     page.section("harness", summary.harness.as_ref().map(|facts| harness(facts, &summary.integrity)));
     page.section("files", extras.files.iter().cloned());
@@ -93,6 +94,26 @@ fn wrap(line: &str, width: usize) -> Vec<String> {
         part => wrap(part.trim_start(), width),
     };
     parts.into_iter().flat_map(cut_or_wrapped).collect()
+}
+
+fn index(index: &IndexUse) -> String {
+    let kept = index.kept;
+    let blind = index.blind_share.map_or_else(String::new, |share| format!(" ({})", percent(share)));
+    let mut parts = vec![plural(index.decisions, "decision"), format!("blind {}{blind}", count(index.blind))];
+    if kept.compared > 0 {
+        let promised = kept.promised_device_tokens + kept.promised_host_only_tokens;
+        parts.push(format!("promised {} tokens", tokens(promised as f64)));
+        parts.push(format!("found {}", tokens(kept.found_tokens as f64)));
+        parts.push(format!("over {}", tokens(kept.over_promised_tokens as f64)));
+        parts.push(format!("under {}", tokens(kept.under_promised_tokens as f64)));
+    }
+    if !index.streams.is_empty() {
+        parts.push(format!("{} of {} in step", index.in_step(), plural(index.streams.len() as u64, "stream")));
+        parts.push(format!("events {}", count(index.events())));
+        let gaps: u64 = index.streams.iter().map(|stream| stream.gaps).sum();
+        parts.push(format!("gaps {}", count(gaps)));
+    }
+    parts.join(" · ")
 }
 
 fn headline(summary: &RunSummary, extras: &Extras) -> String {

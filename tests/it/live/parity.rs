@@ -142,3 +142,26 @@ fn colocated_workers_by_cache_aware() {
 fn legs_joined_by_the_client() {
     alike(&[P1D2, "replay.mechanism=kvc", "policy.name=kv-aware", "live.legs=direct"]);
 }
+
+/// Idle, and with hits that weigh nothing, P and D take turns, each by its own count: P0 P1 P0 …, D0 D1 D2 D0 ….
+#[test]
+fn both_legs_by_car_through_the_router_and_by_the_client() {
+    let _alone = alone();
+    for legs in ["live.legs=router", "live.legs=direct"] {
+        let car = ["policy.name=car", "policy.car.prefill_lambda=0", "replay.mechanism=pd", legs];
+        let both = Both::play(&[&["cluster={prefill=2, decode=3}"], &car[..]].concat());
+        both.decide_alike();
+        let mut records: Vec<&Value> = both.live.iter().collect();
+        records.sort_by_key(|record| record["sent_ns"].as_u64().unwrap());
+        let legs = |record: &&Value| {
+            format!(
+                "{}{}",
+                record["prefill_worker"].as_str().unwrap(),
+                record["decode_worker_actual"].as_str().unwrap()
+            )
+        };
+        let found: Vec<String> = records.iter().map(legs).collect();
+        let wanted: Vec<String> = (0..12).map(|at| format!("P{}D{}", at % 2, at % 3)).collect();
+        assert_eq!(found, wanted);
+    }
+}

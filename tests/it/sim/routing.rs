@@ -33,6 +33,50 @@ fn case_63_no_worker_gets_more_than_its_share_of_a_burst() {
 }
 
 #[test]
+fn case_63_car_spreads_the_burst_over_p_and_d() {
+    let text = case("63-pile-up-on-a-shared-prompt/trace.jsonl");
+    let topology = CASE_63.replace("POLICY", "car").replace("prefill = 1", "prefill = 4");
+    let played = play(&trace(&text), &scenario(&[&topology, "kv_events.enabled = 'off'"]));
+    played.all_ok();
+    let mut prefills = BTreeMap::new();
+    for record in &played.records {
+        *prefills.entry(record.prefill_worker.as_deref().unwrap()).or_insert(0) += 1;
+        assert!(!record.route_mismatch);
+    }
+    for shares in [shares(&played), prefills] {
+        assert!(shares.len() == 4 && shares.values().all(|share| *share <= 24), "{shares:?}");
+    }
+    let choices = played.ledger.iter().filter(|line| line.kind == LedgerKind::CarChoice);
+    for (choice, record) in choices.zip(&played.records) {
+        assert_eq!((choice.candidates.len(), record.index_blind), (8, None), "no index, no promise");
+    }
+}
+
+#[test]
+fn car_on_colocated_workers_and_with_sessions_keeps_the_laws() {
+    let text = case("68-kv-aware-with-an-empty-index/trace.jsonl");
+    let dp = "replay.mechanism = 'dp'\ncluster = { prefill = 0, decode = 0, colocated = 3 }\npolicy.name = 'car'";
+    play(&trace(&text), &scenario(&[dp])).all_ok();
+    let kvc = "replay.mechanism = 'kvc'\ncluster = { prefill = 2, decode = 3 }\npolicy.name = 'car'";
+    play(&trace(&text), &scenario(&[kvc])).all_ok();
+}
+
+#[test]
+fn case_68_a_run_without_an_index_says_that_it_went_by_load_alone() {
+    let text = case("68-kv-aware-with-an-empty-index/trace.jsonl");
+    let scratch = Scratch::new();
+    scratch.write("trace.jsonl", &text);
+    let set = ["--set", "kv_events.enabled=off", "--set", "cluster.prefill=2", "--set", "cluster.decode=2"];
+    let args = ["replay", "trace.jsonl", "--policy", "car", "--mechanism", "pd", "--name", "run"];
+    let done = scratch.run(&[&args[..], &set[..]].concat()).code(0);
+    assert!(done.stderr.contains("there is no index, so its hits are 0"), "{}", done.stderr);
+    assert!(done.stdout.contains("ran as load-only: policy car had no KV index to read"), "{}", done.stdout);
+    let summary = scratch.json("outputs/run/summary.json");
+    assert_eq!(summary["causes"][0]["cause"], "ran-as-load-only");
+    assert_eq!(summary["index"], serde_json::Value::Null);
+}
+
+#[test]
 fn case_63_a_pile_up_of_kv_aware_is_marked() {
     let text = case("63-pile-up-on-a-shared-prompt/trace.jsonl");
     let scratch = Scratch::new();

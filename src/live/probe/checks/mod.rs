@@ -124,11 +124,12 @@ impl Case<'_> {
 /// What a run that can go will suffer from all the same, a sentence each.
 pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 6] = [
+    let all: [fn(&Case) -> Option<Check>; 7] = [
         workers::addresses,
         workers::roles,
         router::members,
         router::target_header,
+        router::prefill_header,
         workers::bootstrap,
         workers::caches,
     ];
@@ -143,7 +144,7 @@ pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
 /// Every check that applies, in the order a reader wants them.
 pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 22] = [
+    let all: [fn(&Case) -> Option<Check>; 23] = [
         workers::reachable,
         workers::addresses,
         workers::authorized,
@@ -156,6 +157,7 @@ pub fn checks(needs: &Needs, target: &Target, facts: &Facts) -> Vec<Check> {
         router::kind,
         router::members,
         router::target_header,
+        router::prefill_header,
         router::served_by,
         router::overload_protection,
         serving::sessions,

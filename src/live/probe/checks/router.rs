@@ -71,6 +71,19 @@ pub(super) fn members(case: &Case) -> Option<Check> {
     Some(Check::new(NAME, Verdict::Warn, detail, off, remedy))
 }
 
+/// The header that names P is our own router's; no other one hears of it.
+pub(super) fn prefill_header(case: &Case) -> Option<Check> {
+    const NAME: &str = "prefill header";
+    let router = case.facts.router.as_ref().filter(|_| case.needs.prefill_header && !case.router_is_down())?;
+    let name = &case.target.header.prefill_name;
+    if router.kind == RouterKind::Pdreplay {
+        return Some(Check::ok(NAME, format!("{name} is the router's own")));
+    }
+    let off = "the policy's choice of P: the router places it by itself";
+    let remedy = "set live.legs = \"direct\", or use `pdreplay router`";
+    Some(Check::new(NAME, Verdict::Warn, format!("{} does not know {name}", router.kind.as_str()), off, remedy))
+}
+
 /// With indices, the header is only as good as the map that probes found; else as the answers to its names.
 pub(super) fn target_header(case: &Case) -> Option<Check> {
     const NAME: &str = "target header";

@@ -53,6 +53,7 @@ fn needs() -> Needs {
         admission: true,
         loads: false,
         target_header: true,
+        prefill_header: false,
         routing_key: false,
         kv_pool_tokens: 83_000,
     }
@@ -120,6 +121,21 @@ fn find(checks: &[Check], name: &str) -> Check {
 #[track_caller]
 fn check(facts: &Facts, name: &str) -> Check {
     find(&checks(&needs(), &target(), facts), name)
+}
+
+#[test]
+fn only_our_own_router_hears_of_p() {
+    let both = Needs { prefill_header: true, ..needs() };
+    let mut found = all_well();
+    assert_eq!(find(&checks(&both, &target(), &found), "prefill header").result, Verdict::Ok);
+    for kind in [RouterKind::Smg, RouterKind::SglangRouter] {
+        found.router = Some(router(kind));
+        let told = find(&checks(&both, &target(), &found), "prefill header");
+        assert_eq!(told.result, Verdict::Warn);
+        assert!(told.detail.ends_with("does not know x-pdreplay-target-prefill"), "{}", told.detail);
+        assert!(cautions(&both, &target(), &found).iter().any(|text| text.contains("live.legs = \"direct\"")));
+        assert!(checks(&needs(), &target(), &found).iter().all(|check| check.check != "prefill header"));
+    }
 }
 
 #[test]

@@ -76,8 +76,15 @@ async fn serve(
     let prompt = if front.node().reads_prompts() { fields.prompt_keys() } else { Vec::new() };
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let target = header("x-smg-target-worker");
-    let named = target.and_then(|target| front.options.workers.named(target)).map(|worker| worker.to_string());
-    let routing = Routing { target: named.as_deref().or(target), key: header("x-smg-routing-key"), prompt: &prompt };
+    let prefill = header("x-pdreplay-target-prefill");
+    let of_url = |text: Option<&str>| text.and_then(|text| front.options.workers.named(text)).map(|it| it.to_string());
+    let (named, named_prefill) = (of_url(target), of_url(prefill));
+    let routing = Routing {
+        target: named.as_deref().or(target),
+        key: header("x-smg-routing-key"),
+        prefill: named_prefill.as_deref().or(prefill),
+        prompt: &prompt,
+    };
     let mut tries = 0;
     let answer = loop {
         tries += 1;

@@ -1,0 +1,50 @@
+//! A look at the streams of the KV index, some time into the run: a policy that reads an index which sees nothing still
+//! chooses, and its figures look almost as good.
+
+use thiserror::Error;
+
+use crate::base::Time;
+use crate::kv::StreamHealth;
+use crate::record::LedgerKind;
+use crate::replay::Replayer;
+use crate::replay::machine::Note;
+
+/// No stream of the index was in step in time, and one had to be (`kv_events.require`).
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "no stream of the KV index was in step {at} into the run: {}; correct the addresses of the streams, or set \
+     kv_events.require = false to go on by load alone", told_all(.streams)
+)]
+pub struct NoIndex {
+    /// Time of the look.
+    pub at: Time,
+    /// Every stream.
+    pub streams: Vec<StreamHealth>,
+}
+
+impl Replayer<'_> {
+    /// Names each stream that is not in step; stops the run when none is and one has to be.
+    pub(super) fn check_index(&mut self, now: Time) {
+        let streams = self.index.as_ref().map(|index| index.streams()).unwrap_or_default();
+        for stream in streams.iter().filter(|stream| !stream.synchronized) {
+            self.note(now, LedgerKind::IndexNotInStep, Note::default().because(told(stream)));
+        }
+        if streams.is_empty() {
+            self.note(now, LedgerKind::IndexNotInStep, Note::default().because(told_all(&streams)));
+        }
+        if self.config.index.require && streams.iter().all(|stream| !stream.synchronized) {
+            self.no_index = Some(NoIndex { at: now, streams });
+            self.stop(now);
+        }
+    }
+}
+
+fn told_all(streams: &[StreamHealth]) -> String {
+    let all: Vec<String> = streams.iter().map(told).collect();
+    if all.is_empty() { "the index has no stream".to_owned() } else { all.join("; ") }
+}
+
+fn told(stream: &StreamHealth) -> String {
+    let why = stream.error.as_deref().unwrap_or("nothing was heard");
+    format!("{} at {}: {why}", stream.name, stream.endpoint)
+}
