@@ -40,10 +40,11 @@ pub struct DoctorArgs {
     #[command(flatten)]
     live: LiveArgs,
     /// Also follow the publishers of KV events of this file (that of `pdreplay index serve`) until they are in step.
+    /// Default: the scenario's `kv_events.config`.
     #[arg(long, value_name = "FILE", help_heading = "KV events")]
     kv_events: Option<String>,
     /// Where their instances register, in place of the file's (as for `pdreplay index serve`).
-    #[arg(long, value_name = "REGISTRY", requires = "kv_events", help_heading = "KV events")]
+    #[arg(long, value_name = "REGISTRY", help_heading = "KV events")]
     registry: Option<String>,
     /// Format of what is printed.
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
@@ -67,7 +68,8 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if let Some(cluster) = cluster {
         cluster.stop().map_err(Failure::broke)?;
     }
-    if let Some(path) = &args.kv_events {
+    let named = Some(&scenario.kv_events.config).filter(|path| !path.is_empty());
+    if let Some(path) = args.kv_events.as_ref().or(named) {
         let options = feed_options(path, args.registry.as_deref(), Log::silent())?;
         checks.extend(event_checks(options).map_err(feed_failure)?);
     }
