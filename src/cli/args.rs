@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::cli::cluster::ClusterCommand;
 use crate::cli::completions::CompletionsArgs;
 use crate::cli::doctor::DoctorArgs;
+use crate::cli::index::IndexCommand;
 use crate::cli::preflight::PreflightArgs;
 use crate::cli::replay::ReplayArgs;
 use crate::cli::report::ReportArgs;
@@ -69,6 +70,9 @@ pub enum Command {
     Worker(Box<WorkerArgs>),
     /// Run the PD router in front of workers that are already there.
     Router(Box<RouterArgs>),
+    /// The index of prefix caches made from KV events: serve it, ask it, watch it.
+    #[command(subcommand)]
+    Index(IndexCommand),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
     /// Print the manual page (roff).

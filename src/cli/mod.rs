@@ -11,6 +11,7 @@ mod doctor;
 mod drive;
 mod exit;
 mod folder;
+mod index;
 mod inputs;
 mod ledger;
 mod live;
@@ -78,6 +79,7 @@ fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Cluster(command) => cluster::run(&command, terminal),
         Command::Worker(args) => worker::run(&args, terminal),
         Command::Router(args) => router::run(&args, terminal),
+        Command::Index(command) => index::run(&command, terminal),
         Command::Completions(args) => completions::run(&args),
         Command::Man => man::run(),
     }

@@ -26,5 +26,5 @@ pub use accounts::Accounts;
 pub use embedded::{Embedded, Notices};
 pub use heard::Heard;
 pub use resolve::{ResolveError, Resolved, descriptors, resolve};
-pub use secrets::{FoundSecrets, SecretError, read_secrets};
+pub use secrets::{FoundSecrets, SecretError, read_secrets, readable_by_others};
 pub use target::{Addresses, Dialect, Endpoint, Limits, Retries, Secrets, ServedBy, Target, url_at};

@@ -111,10 +111,19 @@ fn headers(path: &str, text: &str) -> Result<Vec<(String, String)>, SecretError>
 fn read_file(key: &'static str, path: &str, hints: &mut Vec<String>) -> Result<String, SecretError> {
     let (bytes, mode) = bounded(key, path, MOST_SECRET)?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable(key, path, "it is no text in UTF-8"))?;
-    if mode & OTHERS_MAY_READ != 0 {
-        hints.push(format!("{path} holds a secret and may be read by others (mode {:o}); chmod 600 it", mode & 0o777));
-    }
+    hints.extend(open_to_others(path, mode));
     Ok(text)
+}
+
+/// A sentence, when others than the owner may read this file of a secret.
+pub fn readable_by_others(path: &str, file: &File) -> Option<String> {
+    let metadata = file.metadata().ok()?;
+    open_to_others(path, metadata.permissions().mode())
+}
+
+fn open_to_others(path: &str, mode: u32) -> Option<String> {
+    let hint = || format!("{path} holds a secret and may be read by others (mode {:o}); chmod 600 it", mode & 0o777);
+    (mode & OTHERS_MAY_READ != 0).then(hint)
 }
 
 /// Contents and mode of a file or pipe that holds at most so many bytes.

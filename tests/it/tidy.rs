@@ -71,6 +71,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("tower_layer", &["live/client"]),
     ("tower_service", &["live/client"]),
     ("axum", &["live/server"]),
+    ("subtle", &["live/server/kv/token.rs"]),
     ("hyper_util", &["live/server/upstream.rs"]),
     ("rustix", &["live"]),
     ("xxhash_rust", &["kv", "node"]),

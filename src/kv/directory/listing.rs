@@ -61,6 +61,11 @@ impl Listing {
         news
     }
 
+    /// Whether a text could be read yet.
+    pub fn was_read(&self) -> bool {
+        self.text.is_some()
+    }
+
     fn refuse(&mut self, why: String) -> Vec<News> {
         let is_known = self.trouble.as_ref() == Some(&why);
         let notice = format!("{}: {why}; until it is corrected, its last good state holds", self.file);

@@ -44,6 +44,11 @@ pub enum DirectoryOutput {
         /// Why.
         exclusion: Exclusion,
     },
+    /// What was told of an exclusion holds no longer.
+    Readmitted {
+        /// Instance.
+        instance: String,
+    },
 }
 
 /// See the module.
@@ -142,6 +147,9 @@ impl Directory {
             exclusion: exclusion.clone(),
         });
         self.outputs.extend(excluded);
+        let is_over = |name: &&String| !self.plan.excluded.contains_key(*name);
+        let readmitted = old.excluded.keys().filter(is_over).cloned();
+        self.outputs.extend(readmitted.map(|instance| DirectoryOutput::Readmitted { instance }));
     }
 
     /// Why a stream of the last plan is not in this one as it was; `None`: it is.

@@ -9,4 +9,6 @@ pub enum News {
     Table(TableInput),
     /// For people: what is wrong with the registry, or well again, and what that means.
     Notice(String),
+    /// The registry was read whole for the first time: what it holds has been told.
+    Listed,
 }

@@ -220,7 +220,7 @@ fn follow(directory: &mut Directory, followed: &mut BTreeMap<StreamKey, Subscrip
                 words += 1;
             }
             DirectoryOutput::Excluded { .. } => words += 1,
-            DirectoryOutput::State(_) | DirectoryOutput::Probe { .. } => {}
+            DirectoryOutput::State(_) | DirectoryOutput::Readmitted { .. } | DirectoryOutput::Probe { .. } => {}
         }
     }
     words

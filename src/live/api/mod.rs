@@ -1,11 +1,12 @@
 //! Bodies on the wire, as one set of types for client, servers and tests.
 //!
-//! Formats are those of SGLang 0.5.10 to 0.5.23 and of the OpenAI API; what only emulated workers say stands in fields
+//! `kv` has those of the KV directory. Formats of the others are those of SGLang 0.5.10 to 0.5.23 and of the OpenAI API; what only emulated workers say stands in fields
 //! named `emulated` and in headers named `x-pdreplay-…`, which real servers lack. Unknown fields are ignored everywhere
 //! except in `sampling_params`, as SGLang does.
 
 mod generate;
 mod info;
+mod kv;
 mod load;
 mod openai;
 mod pd;
@@ -16,6 +17,10 @@ pub use generate::{
     SessionParams,
 };
 pub use info::{EmulatedInfo, ModelCard, ModelList, ServerInfo, StatsReply};
+pub use kv::{
+    INTERNAL_TOKEN_HEADER, KV_QUERY_PATH, KV_STREAMS_PATH, KvMatch, KvQueryBody, KvQueryReply, KvStream,
+    KvStreamsReply, MOST_TOKEN_ID,
+};
 pub use load::{DisaggregationLoad, LoadEntry, LoadsReply, MemoryLoad, QueueLoad};
 pub use openai::{
     ChatMessage, ChunkChoice, ChunkDelta, OpenAiBody, OpenAiChunk, OpenAiError, OpenAiErrorBody, Prompt, StreamOptions,

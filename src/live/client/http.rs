@@ -153,6 +153,12 @@ impl Http {
         self.call(url, self.client.get(url), 0).await
     }
 
+    /// GET with headers, within the limit of control calls.
+    pub async fn get_with(&self, url: &str, headers: &[(&str, &str)]) -> Result<Reply, CallError> {
+        let request = self.client.get(url);
+        self.call(url, headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)), 0).await
+    }
+
     /// POST of JSON within the limit of control calls.
     pub async fn post(&self, url: &str, json: Vec<u8>) -> Result<Reply, CallError> {
         self.post_with(url, &[], json).await

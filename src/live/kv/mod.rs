@@ -3,5 +3,7 @@
 //! Owns what of KV events needs a socket or a clock. Decides nothing about streams or the index: the machines of
 //! `crate::kv` do.
 
+pub mod ask;
 pub mod registry;
+pub mod service;
 pub mod zmq;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::TcpListener;
 use std::time::Duration;
 
+use super::kv::{KvServerOptions, serve_kv};
 use super::router::{RouterServerOptions, serve_router};
 use super::worker::{Listeners, WorkerServerOptions, serve_worker};
 use crate::node::NodeConfig;
@@ -36,6 +37,13 @@ pub fn run_router(
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async { serve_router(adopt(http)?, options, stopped(stop)).await })
+}
+
+/// Serves a KV directory's queries on this thread until `stop` says so, then as [`serve_kv`] ends.
+/// Errors: no runtime can be had, or the listener cannot be used.
+pub fn run_kv(http: TcpListener, options: KvServerOptions, stop: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { serve_kv(adopt(http)?, options, stopped(stop)).await })
 }
 
 /// A listener for the running runtime.

@@ -39,10 +39,8 @@ pub(super) async fn follow(
     login: Option<Login>,
     to: &mpsc::Sender<News>,
 ) -> Result<(), RegistryError> {
-    if let Some(tls) = endpoints.iter().find(|endpoint| endpoint.starts_with("https://")) {
-        return Err(RegistryError::Tls(tls.clone()));
-    }
-    let mut watcher = Watcher { mirror: KeyMirror::new(namespace), to, trouble: None, wait: FIRST_WAIT };
+    let mut watcher =
+        Watcher { mirror: KeyMirror::new(namespace), to, trouble: None, was_listed: false, wait: FIRST_WAIT };
     loop {
         let end = match connect(endpoints, login.as_ref()).await {
             Err(error @ (Error::InvalidArgs(_) | Error::InvalidUri(_))) => {
@@ -81,6 +79,7 @@ struct Watcher<'a> {
     to: &'a mpsc::Sender<News>,
     /// Why the last watch ended, once that is told.
     trouble: Option<String>,
+    was_listed: bool,
     wait: Duration,
 }
 
@@ -113,6 +112,9 @@ impl Watcher<'_> {
         let mut news = self.mirror.relist(&keys);
         if self.trouble.take().is_some() {
             news.insert(0, News::Notice("etcd: is back; instances were listed anew".into()));
+        }
+        if !std::mem::replace(&mut self.was_listed, true) {
+            news.push(News::Listed);
         }
         self.wait = FIRST_WAIT;
         self.tell(news).await?;

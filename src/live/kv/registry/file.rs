@@ -20,7 +20,10 @@ const MOST_BYTES: u64 = 16 << 20;
 pub(super) async fn follow(path: &str, every: Duration, to: &mpsc::Sender<News>) {
     let mut listing = Listing::new(path);
     loop {
-        if !tell(listing.look(read(path)), to).await {
+        let was_read = listing.was_read();
+        let mut news = listing.look(read(path));
+        news.extend((listing.was_read() && !was_read).then_some(News::Listed));
+        if !tell(news, to).await {
             return;
         }
         tokio::select! {

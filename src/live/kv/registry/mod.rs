@@ -55,6 +55,18 @@ impl fmt::Debug for Login {
     }
 }
 
+/// Whether a registry can be followed, as far as that is known without asking it.
+pub fn check(registry: &Registry) -> Result<(), RegistryError> {
+    match registry {
+        Registry::File(_) => Ok(()),
+        Registry::Etcd { .. } if !cfg!(feature = "etcd") => Err(RegistryError::NoEtcd),
+        Registry::Etcd { endpoints, .. } => match endpoints.iter().find(|endpoint| endpoint.starts_with("https://")) {
+            Some(tls) => Err(RegistryError::Tls(tls.clone())),
+            None => Ok(()),
+        },
+    }
+}
+
 /// Follows a registry until nobody listens at `to` any more. `every` is the interval at which a file is looked at; etcd
 /// tells by itself. Errors: the registry cannot be followed at all; one that is only out of reach is a
 /// [`News::Notice`].
@@ -64,6 +76,7 @@ pub async fn follow(
     login: Option<Login>,
     to: mpsc::Sender<News>,
 ) -> Result<(), RegistryError> {
+    check(registry)?;
     match registry {
         Registry::File(path) => {
             file::follow(path, every, &to).await;

@@ -20,6 +20,8 @@ pub enum DirectoryWord {
     Output(DirectoryOutput),
     /// Of the registry, for people.
     Notice(String),
+    /// The registry was read, and every stream of it that is to be followed has been told.
+    Listed,
 }
 
 /// Runs `directory` on `clock` until nobody listens at `to`. The registry, and whoever else hears of instances
@@ -34,6 +36,7 @@ pub async fn run(
     // Room for an answer of each probe that can be under way: more would be probes nobody waits for any longer.
     let (answer, mut answers) = mpsc::channel(64);
     let mut is_fed = true;
+    let mut is_listed = false;
     loop {
         directory.advance(clock.now());
         while let Some(output) = directory.poll_output() {
@@ -48,6 +51,9 @@ pub async fn run(
                 }
             }
         }
+        if std::mem::take(&mut is_listed) && to.send(DirectoryWord::Listed).await.is_err() {
+            return Ok(());
+        }
         let wake = directory.poll_timeout();
         tokio::select! {
             heard = news.recv(), if is_fed => match heard {
@@ -56,6 +62,10 @@ pub async fn run(
                     if to.send(DirectoryWord::Notice(text)).await.is_err() {
                         return Ok(());
                     }
+                }
+                Some(News::Listed) => {
+                    directory.refresh(clock.now());
+                    is_listed = true;
                 }
                 None => is_fed = false,
             },

@@ -53,6 +53,7 @@ fn a_file_is_followed_as_it_changes_breaks_and_goes() {
         assert!(matches!(&first, News::Table(TableInput::Put(record)) if record.dp_size == 1), "{first:?}");
         // As long as before, so that no size tells it.
         write(&one.replace("\"dp_size\":1", "\"dp_size\":2"));
+        assert_eq!(news.recv().await.unwrap(), News::Listed, "once, behind what was listed");
         let second = news.recv().await.unwrap();
         // A look can fall between the truncation and the writing, which is a broken file for a moment.
         let second = if matches!(second, News::Notice(_)) { skip_notices(&mut news).await } else { second };
@@ -151,7 +152,7 @@ async fn wait_for(words: &mut mpsc::Receiver<DirectoryWord>, mut is_it: impl FnM
     loop {
         match words.recv().await.expect("the task runs") {
             DirectoryWord::Output(output) if is_it(&output) => return,
-            DirectoryWord::Output(_) | DirectoryWord::Notice(_) => {}
+            DirectoryWord::Output(_) | DirectoryWord::Notice(_) | DirectoryWord::Listed => {}
         }
     }
 }

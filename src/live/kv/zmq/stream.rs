@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::backoff::{self, Backoff};
+use crate::kv::wire::request_frames;
+
 use super::{DealerSocket, Endpoint, Frames, Limits, SubSocket, ZmqError};
 
 /// What a subscription is to.
@@ -152,8 +154,7 @@ async fn ask(options: &StreamOptions, from: u64, not_before: Instant) -> Result<
         .replay_endpoint
         .as_ref()
         .ok_or_else(|| ZmqError::Endpoint { endpoint: String::new(), problem: "no replay endpoint is configured" })?;
-    let request: [&[u8]; 2] = [&[], &from.to_be_bytes()];
-    DealerSocket::ask(endpoint, &request, &options.limits, options.replay_timeout).await
+    DealerSocket::ask(endpoint, &request_frames(from), &options.limits, options.replay_timeout).await
 }
 
 struct Follower<'a, S> {

@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -43,6 +43,13 @@ impl Server {
         let workers = [of("--prefill", prefill), of("--decode", decode)].concat();
         let workers: Vec<&str> = workers.iter().map(String::as_str).collect();
         Server::binary(&[&["router", "--port", "0", "--json"], &workers[..], more].concat())
+    }
+
+    /// `pdreplay index serve` of that configuration file, on a free port.
+    pub fn index(config: &Path, more: &[&str]) -> Server {
+        let config = config.to_str().unwrap();
+        let listen = ["--listen", "127.0.0.1:0", "--json"];
+        Server::binary(&[&["index", "serve", "--config", config], &listen[..], more].concat())
     }
 
     /// The binary with these arguments; it prints a JSON line with its address once it listens.
@@ -208,7 +215,7 @@ impl Drop for Smg {
 }
 
 /// Ports that were free a moment ago, for programs that cannot be told to take any.
-fn free_ports() -> [u16; 2] {
+pub fn free_ports() -> [u16; 2] {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }

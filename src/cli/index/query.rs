@@ -1,0 +1,125 @@
+//! `index query`: what each stream holds of a prompt, as a table.
+
+use std::fs;
+use std::io::{self, Read};
+
+use clap::Args;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::index::{AskArgs, failure};
+use crate::cli::output::FormatName;
+use crate::cli::stdout;
+use crate::cli::terminal::Terminal;
+use crate::live::api::{KvMatch, KvQueryReply, MOST_TOKEN_ID};
+use crate::results::render::{Format, Table, visible};
+
+const EXAMPLES: &str = "\
+Examples:
+  pdreplay index query --tokens 1,2,3,4                          hits of a prompt of four tokens
+  pdreplay index query --tokens-file prompt.json                 a JSON array, or numbers with blanks or commas
+  tokenize prompt.txt | pdreplay index query --tokens-file -     from standard input
+  pdreplay index query                                           only the state of the streams
+
+Whole blocks count, from the first one on without a hole. `device` are tokens on the accelerator, `host-only` those that
+are in memory of the host alone, `reusable` both. A stream that is not in step has 0 and says why.";
+
+/// Arguments of `index query`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct QueryArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+    /// Token ids of the prompt, after the chat template, with commas.
+    #[arg(long, value_name = "IDS", conflicts_with = "tokens_file")]
+    tokens: Option<String>,
+    /// File with them; `-`: standard input.
+    #[arg(long, value_name = "FILE")]
+    tokens_file: Option<String>,
+    /// Format of what is printed.
+    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    format: FormatName,
+    /// The server's answer as JSON.
+    #[arg(long, conflicts_with = "format", help_heading = "Output")]
+    json: bool,
+}
+
+/// Runs it.
+pub fn run(args: &QueryArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let tokens = match (&args.tokens, &args.tokens_file) {
+        (Some(text), _) => parse("--tokens", text)?,
+        (None, Some(path)) => parse(path, &read(path)?)?,
+        (None, None) => Vec::new(),
+    };
+    let reply = args.ask.open(terminal)?.query(&tokens).map_err(failure)?;
+    if args.json {
+        stdout::print_json(&reply)?;
+    } else {
+        stdout::print(&table(&reply).render(args.format.format(), terminal.style))?;
+        if reply.matches.is_empty() && args.format.format() == Format::Table {
+            terminal.messages.note("the index follows no stream");
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn read(path: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = if path == "-" {
+        io::stdin().read_to_string(&mut text)
+    } else {
+        fs::read_to_string(path).map(|read| {
+            text = read;
+            text.len()
+        })
+    };
+    read.map(|_| text).map_err(|error| {
+        Failure::input(format!("{path} cannot be read: {error}")).hint("give a text file of token ids")
+    })
+}
+
+/// Numbers with commas or blanks between them, in brackets or not.
+pub(super) fn parse(place: &str, text: &str) -> Result<Vec<u32>, Failure> {
+    let text = text.trim();
+    let inner = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(text);
+    let words = inner.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
+    words
+        .zip(1..)
+        .map(|(word, number)| {
+            word.parse().ok().filter(|id| *id <= MOST_TOKEN_ID).ok_or_else(|| {
+                let cause = format!("{place}: number {number}, `{word}`, is no token id");
+                Failure::input(cause).hint(format!("write whole numbers from 0 to {MOST_TOKEN_ID}, with commas"))
+            })
+        })
+        .collect()
+}
+
+pub(super) fn table(reply: &KvQueryReply) -> Table {
+    let titles = [
+        "instance",
+        "dp",
+        "sync",
+        "sequence",
+        "device",
+        "host-only",
+        "reusable",
+        "device blocks",
+        "host blocks",
+        "error",
+    ];
+    let row = |found: &KvMatch| {
+        let count = |n: u64| n.to_string();
+        vec![
+            visible(&found.instance_name).into_owned(),
+            found.dp_rank.to_string(),
+            if found.synchronized { "yes" } else { "no" }.to_owned(),
+            found.sequence.map_or("-".to_owned(), count),
+            count(found.device_hit_tokens),
+            count(found.host_only_hit_tokens),
+            count(found.reusable_prefix_tokens),
+            count(found.device_blocks),
+            count(found.host_blocks),
+            visible(found.error.as_deref().unwrap_or_default()).into_owned(),
+        ]
+    };
+    Table::plain(&titles, reply.matches.iter().map(row).collect())
+}

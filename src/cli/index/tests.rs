@@ -1,0 +1,64 @@
+//! Arguments as they are typed, and lines as they are shown.
+
+use super::query::parse;
+use super::serve::parse_registry;
+use super::watch::Lines;
+use crate::kv::directory::Registry;
+use crate::live::api::{KvStream, KvStreamsReply};
+
+#[test]
+fn token_ids_are_read_in_every_common_form() {
+    for text in ["1,2,3", "1 2 3", "[1, 2, 3]", "1\n2\n3\n", " [1,\n2,3] "] {
+        assert_eq!(parse("x", text), Ok(vec![1, 2, 3]), "{text}");
+    }
+    assert_eq!(parse("x", ""), Ok(Vec::new()));
+    assert_eq!(parse("x", "[]"), Ok(Vec::new()));
+    for text in ["1,a", "1.5", "2147483648", "[1", "-1"] {
+        let failure = parse("ids.txt", text).unwrap_err();
+        assert!(failure.causes[0].starts_with("ids.txt: number "), "{failure:?}");
+    }
+}
+
+#[test]
+fn a_registry_is_a_file_or_members_and_a_namespace() {
+    assert_eq!(parse_registry("file:a:b.json"), Ok(Registry::File("a:b.json".into())));
+    let etcd = |endpoints: &[&str], namespace: &str| {
+        let endpoints = endpoints.iter().map(|endpoint| (*endpoint).to_owned()).collect();
+        Ok(Registry::Etcd { endpoints, namespace: namespace.into() })
+    };
+    assert_eq!(parse_registry("etcd:http://a:2379"), etcd(&["http://a:2379"], ""));
+    assert_eq!(parse_registry("etcd:http://a:1,b:2,prod"), etcd(&["http://a:1", "b:2"], "prod"));
+    for text in ["file:", "etcd:", "etcd:prod", "etcd:a:1,x,y", "etcd:x,a:1", "x"] {
+        assert!(parse_registry(text).is_err(), "{text}");
+    }
+}
+
+fn stream(instance: &str, sequence: u64) -> KvStream {
+    let stream = serde_json::json!({
+        "instance_name": instance, "dp_rank": 0, "endpoint": "tcp://h:1", "replay_endpoint": null, "state": "synced",
+        "reason": "snapshot", "synchronized": true, "sequence": sequence, "lag_ms": null, "quiet_ms": null,
+        "device_blocks": 1, "host_blocks": 0, "mappings": 1, "batches": 1, "refused": 0, "events": 1, "ignored": 0,
+        "gaps": 0, "restarts": 0, "resyncs": 0, "refreshes": 0, "failed_replays": 0, "buffered_bytes": 0,
+        "unsynced_ms": 0, "error": null,
+    });
+    serde_json::from_value(stream).unwrap()
+}
+
+#[test]
+fn only_streams_that_changed_are_told() {
+    let reply =
+        |streams: Vec<KvStream>| KvStreamsReply { unready: None, streams, excluded: Default::default(), notice: None };
+    let mut lines = Lines::default();
+    let both = lines.changed(&reply(vec![stream("a\u{1b}", 1), stream("b", 1)]));
+    assert_eq!(both.lines().count(), 2);
+    assert!(!both.contains('\u{1b}'), "{both}");
+    assert_eq!(lines.changed(&reply(vec![stream("a\u{1b}", 1), stream("b", 1)])), "");
+    let moved = lines.changed(&reply(vec![stream("a\u{1b}", 2)]));
+    let moved: Vec<&str> = moved.lines().collect();
+    assert!(
+        moved.len() == 2 && moved[0].contains("sequence 2") && moved[1] == "b/0 is followed no longer",
+        "{moved:?}"
+    );
+    assert!(lines.away("gone").contains("waited for"));
+    assert_eq!(lines.away("gone"), "");
+}

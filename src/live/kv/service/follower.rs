@@ -1,0 +1,188 @@
+//! [`Follower`]: the thread of the registry; it starts and ends the streams' threads.
+//!
+//! Invariant: a stream that is replaced has left the index before the next one comes into it.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::board::Board;
+use super::feed::FeedOptions;
+use super::log::Allowance;
+use super::stream::{self, Sink, StreamThread};
+use crate::kv::directory::{
+    Directory, DirectoryOutput, DropReason, InstanceState, News, Registry, Source, StateChange, StreamKey, Subscription,
+};
+use crate::live::kv::registry::{self, DirectoryWord};
+
+/// Words that may wait.
+const WORDS: usize = 256;
+/// Lines at once about instances and which of them are followed: room for the largest fleet's start.
+const BURST: u32 = 512;
+/// Lines at once about one stream.
+const STREAM_BURST: u32 = 8;
+
+/// See the module.
+pub(super) struct Follower {
+    options: FeedOptions,
+    board: Arc<Board>,
+    log: Allowance,
+    streams: BTreeMap<StreamKey, StreamThread>,
+}
+
+impl Follower {
+    pub fn new(options: FeedOptions, board: Arc<Board>) -> Follower {
+        let log = Allowance::new(options.log.clone(), BURST, options.clock.now());
+        Follower { options, board, log, streams: BTreeMap::new() }
+    }
+
+    /// Follows the registry for ever; or, when there is none, has the listed streams followed for ever.
+    pub async fn run(&mut self) {
+        let clock = self.options.clock;
+        let directory = Directory::new(&self.options.config, clock.now());
+        let (tell, news) = mpsc::channel(WORDS);
+        let (to, mut words) = mpsc::channel(WORDS);
+        let discovery = match &self.options.config.source {
+            Source::Discovery(discovery) => discovery
+                .registry
+                .clone()
+                .map(|registry| (registry, Duration::from_millis(discovery.refresh_interval_ms))),
+            Source::Streams(_) => {
+                // What is listed is read.
+                let _ = tell.try_send(News::Listed);
+                None
+            }
+        };
+        let login = self.options.login.clone();
+        let running = tokio::spawn(registry::run(directory, clock, news, to));
+        let following = async move {
+            match discovery {
+                Some((registry, every)) => registry::follow(&registry, every, login, tell)
+                    .await
+                    .map_err(|error| format!("the registry {} is not followed: {error}", name(&registry))),
+                None => Ok(()),
+            }
+        };
+        let following = tokio::spawn(following);
+        tokio::pin!(following);
+        let mut is_followed = true;
+        loop {
+            tokio::select! {
+                word = words.recv() => match word {
+                    Some(word) => self.take(word).await,
+                    None => break,
+                },
+                ended = &mut following, if is_followed => {
+                    is_followed = false;
+                    if let Ok(Err(why)) = ended {
+                        self.say(&why);
+                        self.board.fail(&why);
+                    }
+                }
+            }
+        }
+        let why = match running.await {
+            Ok(Ok(())) => "the directory ended".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.say(&why);
+        self.board.fail(&why);
+        std::future::pending().await
+    }
+
+    /// Ends every stream.
+    pub async fn stop(&mut self) {
+        let streams = std::mem::take(&mut self.streams);
+        futures_util::future::join_all(streams.into_values().map(StreamThread::stop)).await;
+    }
+
+    async fn take(&mut self, word: DirectoryWord) {
+        match word {
+            DirectoryWord::Output(output) => self.obey(output).await,
+            DirectoryWord::Notice(text) => {
+                self.say(&text);
+                self.board.set_notice(&text);
+            }
+            DirectoryWord::Listed => {
+                self.say(&format!("ready; streams followed: {}", self.streams.len()));
+                self.board.set_ready();
+            }
+        }
+    }
+
+    async fn obey(&mut self, output: DirectoryOutput) {
+        match output {
+            DirectoryOutput::Subscribe(subscription) => self.subscribe(&subscription),
+            DirectoryOutput::Unsubscribe { key, reason } => self.unsubscribe(&key, reason).await,
+            DirectoryOutput::State(change) => self.say(&state_line(&change)),
+            DirectoryOutput::Excluded { instance, exclusion } => {
+                self.say(&format!("instance {instance} is not followed: {exclusion}"));
+                self.board.exclude(&instance, exclusion.to_string());
+            }
+            DirectoryOutput::Readmitted { instance } => self.board.readmit(&instance),
+            // `registry::run` makes them itself.
+            DirectoryOutput::Probe { .. } => {}
+        }
+    }
+
+    fn subscribe(&mut self, subscription: &Subscription) {
+        let StreamKey { instance, dp_rank } = &subscription.key;
+        match self.started(subscription) {
+            Ok(thread) => {
+                self.say(&format!("stream {instance}/{dp_rank}: is followed at {}", subscription.events));
+                self.streams.insert(subscription.key.clone(), thread);
+            }
+            Err(why) => {
+                self.board.remove(&subscription.key);
+                self.board.exclude(instance, format!("rank {dp_rank}: {why}"));
+                self.say(&format!("stream {instance}/{dp_rank}: cannot be followed: {why}"));
+            }
+        }
+    }
+
+    fn started(&self, subscription: &Subscription) -> Result<StreamThread, String> {
+        let (clock, limits) = (self.options.clock, &self.options.config.limits);
+        let seed = RandomState::new().hash_one(&subscription.key);
+        let connections = stream::connections(subscription, limits, seed).map_err(|error| error.to_string())?;
+        let spec = stream::spec(subscription, limits);
+        let writer = self.board.index().add_stream(spec).map_err(|error| error.to_string())?;
+        let sync = stream::sync(writer, subscription, limits, clock.now());
+        let log = Allowance::new(self.options.log.clone(), STREAM_BURST, clock.now());
+        let sink = Sink::new(subscription.key.clone(), sync, clock, self.board.add(subscription), log);
+        StreamThread::start(sink, connections)
+            .map_err(|error| format!("{error}; raise the limits on processes and open files"))
+    }
+
+    async fn unsubscribe(&mut self, key: &StreamKey, reason: DropReason) {
+        if let Some(thread) = self.streams.remove(key) {
+            thread.stop().await;
+            self.board.remove(key);
+            self.say(&format!("stream {}/{}: is followed no longer: {}", key.instance, key.dp_rank, reason.as_str()));
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        self.log.line(self.options.clock.now(), line);
+    }
+}
+
+fn state_line(change: &StateChange) -> String {
+    let state = |state: Option<InstanceState>| state.map_or("gone", |state| state.as_str());
+    let StateChange { instance, from, to, reason } = change;
+    match from {
+        None => format!("instance {instance}: {} ({})", state(*to), reason.as_str()),
+        Some(_) => format!("instance {instance}: {} -> {} ({})", state(*from), state(*to), reason.as_str()),
+    }
+}
+
+fn name(registry: &Registry) -> String {
+    match registry {
+        Registry::File(path) => path.clone(),
+        Registry::Etcd { endpoints, .. } => format!("etcd {}", endpoints.join(", ")),
+    }
+}

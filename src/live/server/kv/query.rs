@@ -1,0 +1,62 @@
+//! `POST /v1/internal/kv-cache/query`: what each stream holds of a prompt.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use tokio::time::Instant;
+
+use super::body::{Query, parse};
+use super::{Front, refused};
+use crate::kv::index::Match;
+use crate::live::api::{KvMatch, KvQueryReply};
+use crate::live::server::http::{json, read};
+
+/// Largest body, bytes: some 600,000 tokens.
+const BODY_LIMIT: usize = 4 << 20;
+
+pub(super) async fn query(State(front): State<Arc<Front>>, headers: HeaderMap, body: Body) -> Response {
+    let answer = answer(&front, &headers, body).await;
+    front.latencies.answered(answer.status().as_u16());
+    answer
+}
+
+async fn answer(front: &Front, headers: &HeaderMap, body: Body) -> Response {
+    if let Err(answer) = front.admit(headers) {
+        return answer;
+    }
+    if let Some(why) = front.board.unready() {
+        return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
+    }
+    let body = match read(body, BODY_LIMIT).await {
+        Ok(body) => body,
+        Err(why) => return refused(why.status, &why.message),
+    };
+    let began = Instant::now();
+    let Query { token_ids } = match parse(&body) {
+        Ok(query) => query,
+        Err(why) => return refused(StatusCode::BAD_REQUEST, &why),
+    };
+    let matches = front.board.index().query(&token_ids).iter().map(reply).collect();
+    let answer = json(&KvQueryReply { matches });
+    front.latencies.took(began.elapsed());
+    answer
+}
+
+fn reply(found: &Match) -> KvMatch {
+    let status = &found.stream;
+    KvMatch {
+        instance_name: status.spec.instance.clone(),
+        dp_rank: status.spec.dp_rank,
+        synchronized: status.synchronized,
+        sequence: status.sequence,
+        device_hit_tokens: found.device_hit_tokens,
+        host_only_hit_tokens: found.host_only_hit_tokens,
+        reusable_prefix_tokens: found.reusable_tokens(),
+        device_blocks: status.device_blocks,
+        host_blocks: status.host_blocks,
+        error: status.error.as_deref().map(str::to_owned),
+    }
+}

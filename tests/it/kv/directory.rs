@@ -1,0 +1,271 @@
+//! The index as a process: streams that come, go, break and come back; its commands.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::kv::peers::{Foreign, Publisher, removed, stored};
+use crate::kv::query::{hits, numbers, query, request};
+use crate::live::support::process::{Server, free_ports, python, wait_for};
+use crate::run::{Ran, Scratch};
+
+const IDS: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+
+fn streams(url: &str) -> Value {
+    let (status, _, body) = request(url, "GET", "/v1/internal/kv-cache/streams", &[], b"");
+    assert_eq!(status, 200);
+    serde_json::from_str(&body).unwrap()
+}
+
+fn registry(path: &Path, instances: &Value) {
+    // A rename is what a reader sees whole.
+    let next = path.with_extension("next");
+    fs::write(&next, json!({ "instances": instances }).to_string()).unwrap();
+    fs::rename(next, path).unwrap();
+}
+
+fn port(endpoint: &str) -> u64 {
+    endpoint.rsplit_once(':').unwrap().1.parse().unwrap()
+}
+
+/// A configuration whose rules lead from port 1 to this publisher.
+fn discovery(publisher: &Publisher) -> Value {
+    json!({"discovery": {"enabled": true, "block_size": 4, "topic": "xllm-kv", "refresh_interval_ms": 50,
+        "event_port_offset": port(&publisher.endpoint) - 1, "replay_port_offset": port(&publisher.replay_endpoint) - 1}})
+}
+
+#[test]
+fn a_stream_is_followed_through_changes_loss_and_restart() {
+    let Some(python) = python() else { return };
+    let scratch = Scratch::new();
+    let none = Path::new("-");
+    let ports = free_ports();
+    let mut publisher = Foreign::start(&python, "xllm", none, ports, 0);
+    publisher.publish(&[stored(&[101], None, &[1, 2, 3, 4], "gpu")]);
+    let config = json!({"streams": [{"instance_name": "p0", "block_size": 4, "topic": "xllm-kv",
+        "endpoint": publisher.endpoint, "replay_endpoint": publisher.replay_endpoint}]});
+    let server = Server::index(&scratch.write("kv.json", &config.to_string()), &[]);
+    assert_eq!(hits(&server.url, "p0/0", 1, &IDS), [4, 0, 4, 1, 0], "joined late, by a snapshot");
+    publisher.publish(&[stored(&[102], Some(101), &[5, 6, 7, 8], "gpu"), stored(&[101, 102], None, &[], "cpu")]);
+    let last = publisher.publish(&[removed(&[101, 102], "gpu")]);
+    assert_eq!(hits(&server.url, "p0/0", last, &IDS), [0, 8, 8, 0, 2], "live");
+    publisher.lose(&[removed(&[102], "cpu")]);
+    let last = publisher.publish(&[stored(&[201], None, &[9, 9, 9, 9], "gpu")]);
+    assert_eq!(hits(&server.url, "p0/0", last, &IDS), [0, 4, 4, 1, 1], "a gap is mended by a snapshot");
+    let before = streams(&server.url)["streams"][0].clone();
+    assert_eq!((&before["gaps"], &before["resyncs"]), (&json!(1), &json!(1)), "{before}");
+    publisher.kill();
+    wait_for("hits are gone with the publisher", || {
+        let found = query(&server.url, &IDS).remove("p0/0").unwrap();
+        (found["synchronized"] == false).then(|| assert_eq!(numbers(&found)[..3], [0; 3]))
+    });
+    let mut publisher = Foreign::start(&python, "xllm", none, ports, 0);
+    let last = publisher.publish(&[stored(&[7], None, &IDS[4..], "gpu")]);
+    assert_eq!(hits(&server.url, "p0/0", last, &IDS[4..]), [4, 0, 4, 1, 0]);
+    assert_eq!(hits(&server.url, "p0/0", last, &IDS), [0, 0, 0, 1, 0], "nothing of the process before");
+    let log = server.log.lock().unwrap().clone();
+    for words in
+        ["ready; streams followed: 1", "p0/0: unsynced -> synced (snapshot) at sequence 1", "(gap)", "(disconnected)"]
+    {
+        assert!(log.contains(words), "no `{words}` in {log}");
+    }
+    assert!(log.lines().count() < 30, "{log}");
+}
+
+#[test]
+fn a_registry_adds_streams_and_takes_them_away() {
+    let scratch = Scratch::new();
+    let publisher = Publisher::start();
+    let last = publisher.publish(&[stored(&[101, 102], None, &IDS, "gpu")]);
+    let config = scratch.write("kv.json", &discovery(&publisher).to_string());
+    let list = scratch.join("instances.json");
+    let one = |incarnation: &str, kind: &str| json!([{"name": "p0", "http_address": "127.0.0.1:1", "type": kind, "incarnation_id": incarnation}]);
+    let server = Server::index(&config, &["--registry", &format!("file:{}", list.display())]);
+    let (status, ..) = request(&server.url, "GET", "/health", &[], b"");
+    assert_eq!(status, 503, "there is no file yet");
+    registry(&list, &json!([]));
+    wait_for("the empty registry is read", || {
+        (request(&server.url, "GET", "/health", &[], b"").0 == 200).then_some(())
+    });
+    assert!(query(&server.url, &IDS).is_empty());
+    registry(&list, &one("i1", "PREFILL"));
+    wait_for("p0 is there", || query(&server.url, &[]).contains_key("p0/0").then_some(()));
+    assert_eq!(hits(&server.url, "p0/0", last, &IDS), [8, 0, 8, 2, 0]);
+    registry(&list, &one("i2", "PREFILL"));
+    wait_for("another process is another stream", || {
+        server.log.lock().unwrap().contains("is followed no longer: new process").then_some(())
+    });
+    assert_eq!(hits(&server.url, "p0/0", last, &IDS), [8, 0, 8, 2, 0]);
+    registry(&list, &one("i2", "DECODE"));
+    wait_for("one that decodes is let go", || query(&server.url, &IDS).is_empty().then_some(()));
+    let far = json!([{"name": "far", "http_address": "127.0.0.1:65535", "type": "PREFILL"}]);
+    registry(&list, &far);
+    wait_for("one without a port is excluded", || {
+        streams(&server.url)["excluded"]["far"].as_str()?.contains("above 65535").then_some(())
+    });
+    registry(&list, &one("i2", "DEFAULT"));
+    assert_eq!(hits_once_there(&server.url, last), [8, 0, 8, 2, 0]);
+    wait_for("it is excluded no longer", || (streams(&server.url)["excluded"] == json!({})).then_some(()));
+    fs::write(&list, "{").unwrap();
+    wait_for("a broken list is told", || {
+        streams(&server.url)["notice"].as_str()?.contains("last good state").then_some(())
+    });
+    assert_eq!(hits(&server.url, "p0/0", last, &IDS), [8, 0, 8, 2, 0]);
+}
+
+fn hits_once_there(url: &str, last: u64) -> [u64; 5] {
+    wait_for("p0 is there", || query(url, &[]).contains_key("p0/0").then_some(()));
+    hits(url, "p0/0", last, &IDS)
+}
+
+#[test]
+fn a_stream_that_never_comes_harms_no_other() {
+    let scratch = Scratch::new();
+    let publisher = Publisher::start();
+    let last = publisher.publish(&[stored(&[101, 102], None, &IDS, "gpu")]);
+    let away = |rank: u16| {
+        json!({"instance_name": "away", "dp_rank": rank, "block_size": 4,
+            "endpoint": format!("tcp://127.0.0.1:{}", 2 * rank + 1), "replay_endpoint": format!("tcp://127.0.0.1:{}", 2 * rank + 2)})
+    };
+    let mut all: Vec<Value> = (0..40).map(away).collect();
+    all.push(publisher.stream("p0"));
+    let server = Server::index(&scratch.write("kv.json", &json!({"streams": all}).to_string()), &[]);
+    wait_for("all are there", || (query(&server.url, &[]).len() == 41).then_some(()));
+    assert_eq!(hits(&server.url, "p0/0", last, &IDS), [8, 0, 8, 2, 0]);
+    thread::sleep(Duration::from_secs(3));
+    let log = server.log.lock().unwrap().clone();
+    let about_one = log.lines().filter(|line| line.contains("stream away/7:")).count();
+    assert!((1..=4).contains(&about_one), "{about_one} lines for one that stays away: {log}");
+    server.signal("INT");
+    wait_for("it ends by itself", || (!Path::new(&format!("/proc/{}/fd/0", server.id())).exists()).then_some(()));
+}
+
+#[test]
+fn the_commands_ask_show_and_watch() {
+    let scratch = Scratch::new();
+    let publisher = Publisher::start();
+    let last = publisher.publish(&[stored(&[101, 102], None, &IDS, "gpu"), stored(&[101], None, &[], "cpu")]);
+    let config = scratch.write("kv.json", &json!({"streams": [publisher.stream("p0")]}).to_string());
+    scratch.write("token", "s3cret");
+    let token = scratch.join("token");
+    let server = Server::index(&config, &["--token-file", token.to_str().unwrap()]);
+    let ask = |more: &[&str]| scratch.run(&[more, &["--url", &server.url, "--token-file", "token"]].concat());
+    wait_for("in step", || ask(&["index", "query", "--format", "csv"]).stdout.contains(",yes,").then_some(()));
+    let found = ask(&["index", "query", "--tokens", "1,2,3,4,5"]).code(0);
+    let row: Vec<&str> = found.stdout.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row, ["p0", "0", "yes", &last.to_string(), "4", "0", "4", "2", "1"]);
+    scratch.write("ids.json", "[1, 2, 3, 4,\n5, 6, 7, 8]");
+    let found = ask(&["index", "query", "--tokens-file", "ids.json", "--json"]).code(0);
+    let found: Value = serde_json::from_str(&found.stdout).unwrap();
+    assert_eq!(numbers(&found["matches"][0]), [8, 0, 8, 2, 1]);
+    let shown = ask(&["index", "watch", "--once"]).code(0);
+    assert!(shown.stdout.contains("streams: 1, in step: 1") && shown.stdout.contains("synced"), "{}", shown.stdout);
+    watch_tells_changes(&scratch, &server, &publisher);
+    let url = server.url.clone();
+    let bare = scratch.run(&["index", "query", "--url", &url]).code(1);
+    assert!(
+        bare.stderr.contains("without the internal token") && bare.stderr.contains("--token-env"),
+        "{}",
+        bare.stderr
+    );
+    scratch.write("other", "s3creT");
+    let wrong = scratch.run(&["index", "watch", "--once", "--url", &url, "--token-file", "other"]).code(1);
+    assert!(wrong.stderr.contains("compare it") && !wrong.stderr.contains("s3cre"), "{}", wrong.stderr);
+    drop(server);
+    let gone = scratch.run(&["index", "query", "--url", &url]).code(1);
+    assert!(gone.stderr.contains("connection refused") && gone.stderr.contains("index serve"), "{}", gone.stderr);
+}
+
+/// Not a terminal: a line for each stream that changed.
+fn watch_tells_changes(scratch: &Scratch, server: &Server, publisher: &Publisher) {
+    let out = fs::File::create(scratch.join("watch.log")).unwrap();
+    let args = ["index", "watch", "--url", &server.url, "--token-file", "token"];
+    let child = scratch.command(&args).stdout(out).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let wait = |words: &str| wait_for(words, || scratch.read("watch.log").contains(words).then_some(()));
+    wait("p0/0 synced sequence 1 device 2 host 1");
+    publisher.publish(&[removed(&[101], "cpu")]);
+    wait("p0/0 synced sequence 2 device 2 host 0");
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    Ran::of(child.wait_with_output().unwrap()).code(0);
+    let told = scratch.read("watch.log");
+    assert_eq!(told.lines().count(), 2, "only what changed: {told}");
+}
+
+#[test]
+fn doctor_says_which_publishers_answer_and_what_is_off_without_them() {
+    let scratch = Scratch::new();
+    let publisher = Publisher::start();
+    publisher.publish(&[stored(&[101, 102], None, &IDS, "gpu")]);
+    let with = |name: &str, changes: Value| {
+        let mut stream = publisher.stream(name);
+        stream.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        stream
+    };
+    // Addresses are compared as written, so that one publisher can be listed again.
+    let host = |end: &str| end.replace("127.0.0.1", "localhost");
+    let events = host(&publisher.endpoint);
+    let streams = json!({"replay_timeout_ms": 500, "streams": [
+        publisher.stream("p0"),
+        with("no-replay", json!({"endpoint": events, "replay_endpoint": "tcp://127.0.0.1:1"})),
+        {"instance_name": "away", "block_size": 4, "endpoint": "tcp://127.0.0.1:2", "replay_endpoint": "tcp://127.0.0.1:3"},
+    ]});
+    scratch.write("kv.json", &streams.to_string());
+    let args = ["doctor", "--set", "live.emulation_speed=10", "--kv-events", "kv.json", "--json"];
+    let ran = scratch.run(&args).code(0);
+    let checks: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    let of = |name: &str| {
+        let is_it =
+            |check: &&Value| check["check"] == "KV streams" && check["detail"].as_str().unwrap().starts_with(name);
+        checks.iter().find(is_it).unwrap_or_else(|| panic!("no {name}: {checks:#?}"))
+    };
+    let good = of("p0/0");
+    assert!(good["result"] == "ok" && good["detail"].as_str().unwrap().contains("2 device"), "{good}");
+    for (name, remedy) in [("no-replay/0", "the replay is not"), ("away/0", "start the engine")] {
+        let check = of(name);
+        assert_eq!(check["result"], "warn", "{check}");
+        assert!(check["will_be_off"].as_str().unwrap().contains("count as 0"), "{check}");
+        assert!(check["remedy"].as_str().unwrap().contains(remedy), "{check}");
+    }
+    scratch.run(&["doctor", "--kv-events", "none.json"]).refused(&["none.json cannot be read"]);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_a_way_out() {
+    let scratch = Scratch::new();
+    let stream = json!({"instance_name": "p0", "endpoint": "tcp://h:1", "replay_endpoint": "tcp://h:2"});
+    scratch.write("streams.json", &json!({ "streams": [stream] }).to_string());
+    scratch.write("discovery.json", r#"{"discovery":{"enabled":true}}"#);
+    scratch.write("bad.json", r#"{"discovery":{"enabled":true,"refresh_interval_ms":49}}"#);
+    scratch.write("empty", "\n");
+    let serve = |config: &str, more: &[&str]| {
+        let ran = scratch.run(&[&["index", "serve", "--config", config], more].concat());
+        assert!(!ran.stdout.contains("index http"), "{ran:?}");
+        ran
+    };
+    serve("none.json", &[]).refused(&["none.json cannot be read", "--config"]);
+    serve("bad.json", &[]).refused(&["bad.json", "refresh_interval_ms", "from 50 to 60000"]);
+    serve("streams.json", &["--listen", "0.0.0.0:0"]).refused(&["without a token", "--token-env"]);
+    serve("streams.json", &["--listen", "[::]:0"]).refused(&["without a token", "--token-env"]);
+    serve("streams.json", &["--listen", "nowhere"]).refused(&["no address to listen on", "HOST:PORT"]);
+    serve("streams.json", &["--token-env", "PDREPLAY_NO_SUCH"]).refused(&["PDREPLAY_NO_SUCH", "export"]);
+    serve("streams.json", &["--token-file", "empty"]).refused(&["empty holds no token", "one line"]);
+    serve("streams.json", &["--registry", "file:x.json"]).refused(&["lists its streams", "leave `--registry` out"]);
+    serve("discovery.json", &[]).refused(&["has no registry", "--registry"]);
+    serve("discovery.json", &["--registry", "zk:x"]).refused(&["`zk:x` is no registry", "file:PATH"]);
+    serve("discovery.json", &["--registry", "etcd:prod"]).refused(&["names no member", "etcd:http://"]);
+    if cfg!(feature = "etcd") {
+        serve("discovery.json", &["--registry", "etcd:https://h:1"]).refused(&["TLS", "http://HOST:PORT"]);
+    } else {
+        serve("discovery.json", &["--registry", "etcd:http://h:1"]).refused(&["no etcd client", "--features etcd"]);
+    }
+    scratch.run(&["index", "query", "--tokens", "1,-2"]).refused(&["number 2, `-2`", "2147483647"]);
+    scratch.run(&["index", "query", "--url", "h:1"]).refused(&["`h:1` is no address", "http://HOST:PORT"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let ran = serve("streams.json", &["--listen", &at]).code(1);
+    assert!(ran.stderr.contains("cannot listen") && ran.stderr.contains("127.0.0.1:0"), "{}", ran.stderr);
+}
