@@ -16,9 +16,9 @@ use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::cli::use_hints::UseHints;
 use crate::cluster::Notice;
+use crate::live::Endpoint;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster, Notify};
 use crate::live::server::WorkerServerOptions;
-use crate::live::Endpoint;
 use crate::node::RetryRule;
 use crate::scenario::{KvSetup, Overlay, Scenario, fault_label, resolve_router};
 

@@ -5,13 +5,15 @@
 use clap::Args;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::index::{feed_failure, feed_options};
 use crate::cli::inputs::NamedArgs;
 use crate::cli::live::LiveArgs;
 use crate::cli::output::FormatName;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster};
-use crate::live::probe::{Check, Verdict, examine, shortened};
+use crate::live::kv::service::Log;
+use crate::live::probe::{Check, Verdict, event_checks, examine, shortened};
 use crate::live::{FoundSecrets, read_secrets};
 use crate::results::render::{Format, Table, visible};
 use crate::scenario::{Scenario, resolve_router};
@@ -20,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   pdreplay doctor -s live-sglang.toml                   a cluster of SGLang workers behind its router
   pdreplay doctor --set live.target=openai --set 'live.colocated=[\"http://127.0.0.1:8000\"]' --mechanism dp
+  pdreplay doctor -s live-sglang.toml --kv-events kv-events.json   and whether its KV events can be followed
   pdreplay doctor                                       the emulated cluster, started for it and stopped again
 
 Each worker is asked for its health, version, model, loads, sessions and admission, and one token is generated over the
@@ -36,6 +39,13 @@ pub struct DoctorArgs {
     named: NamedArgs,
     #[command(flatten)]
     live: LiveArgs,
+    /// Also follow the publishers of KV events of this file (that of `pdreplay index serve`) until they are in step.
+    /// Default: the scenario's `kv_events.config`.
+    #[arg(long, value_name = "FILE", help_heading = "KV events")]
+    kv_events: Option<String>,
+    /// Where their instances register, in place of the file's (as for `pdreplay index serve`).
+    #[arg(long, value_name = "REGISTRY", help_heading = "KV events")]
+    registry: Option<String>,
     /// Format of what is printed.
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     format: FormatName,
@@ -54,9 +64,14 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     hints.iter().for_each(|hint| terminal.messages.warning(hint));
     let cluster = if scenario.live.is_embedded() { Some(start(&scenario)?) } else { None };
     let addresses = cluster.as_ref().map(EmbeddedCluster::addresses);
-    let checks = examine(&scenario, addresses, secrets)?;
+    let mut checks = examine(&scenario, addresses, secrets)?;
     if let Some(cluster) = cluster {
         cluster.stop().map_err(Failure::broke)?;
+    }
+    let named = Some(&scenario.kv_events.config).filter(|path| !path.is_empty());
+    if let Some(path) = args.kv_events.as_ref().or(named) {
+        let options = feed_options(path, args.registry.as_deref(), Log::silent())?;
+        checks.extend(event_checks(options).map_err(feed_failure)?);
     }
     terminal.messages.settle();
     let format = if args.json { Format::Json } else { args.format.format() };

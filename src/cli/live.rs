@@ -10,11 +10,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::cli::exit::Failure;
-use crate::cli::index::read_streams;
+use crate::cli::index::{feed_failure, feed_options};
 use crate::cli::progress::Schedule;
 use crate::cli::terminal::Terminal;
 use crate::live::driver::{Beside, DriveOptions, LiveError, Shortage};
-use crate::live::kv::{RunIndex, embedded_config};
+use crate::live::kv::service::Log;
+use crate::live::kv::{RunIndex, embedded_feed};
 use crate::live::{self, Embedded, ResolveError, Resolved, SecretError, Target};
 use crate::record::TargetFacts;
 use crate::replay::{Observer, RunEnd};
@@ -174,21 +175,16 @@ impl Ready {
 }
 
 /// Starts what feeds the index, and gives its streams a moment to come in step.
-fn follow(
-    scenario: &Scenario,
-    kv: &KvSetup,
-    cluster: Option<&Embedded>,
-    target: &Target,
-) -> Result<RunIndex, Failure> {
+fn follow(scenario: &Scenario, kv: &KvSetup, cluster: Option<&Embedded>, target: &Target) -> Result<RunIndex, Failure> {
     let speed = scenario.live.emulation_speed;
     let file = &scenario.kv_events.config;
-    let (config, longest) = match cluster {
-        Some(cluster) => (embedded_config(cluster.kv_addresses(), &kv.follow, speed), STREAMS_HERE),
-        None if file.is_empty() => (embedded_config(&BTreeMap::new(), &kv.follow, speed), Duration::ZERO),
-        None => (read_streams(file, "correct `kv_events.config`")?, STREAMS_ELSEWHERE),
+    let (options, longest) = match cluster {
+        Some(cluster) => (embedded_feed(cluster.kv_addresses(), &kv.follow, speed), STREAMS_HERE),
+        None if file.is_empty() => (embedded_feed(&BTreeMap::new(), &kv.follow, speed), Duration::ZERO),
+        None => (feed_options(file, None, Log::silent())?, STREAMS_ELSEWHERE),
     };
     let (setup, addresses) = (kv.follow.clone(), target.addresses.clone());
-    let mut index = RunIndex::start(config, cluster.is_some(), setup, addresses, speed).map_err(Failure::input)?;
+    let mut index = RunIndex::start(options, cluster.is_some(), setup, addresses, speed).map_err(feed_failure)?;
     index.settle(longest);
     Ok(index)
 }

@@ -9,9 +9,9 @@ mod tests;
 mod token;
 mod watch;
 
-pub use serve::read_streams;
-
 use clap::{Args, Subcommand};
+
+pub use serve::{feed_failure, feed_options};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::index::token::TokenArgs;

@@ -17,7 +17,7 @@ use crate::cli::terminal::Terminal;
 use crate::kv::directory::{KvEventsConfig, Registry, Source};
 use crate::live::clock::Clock;
 use crate::live::kv::registry::Login;
-use crate::live::kv::service::{Changes, Feed, FeedOptions, Log};
+use crate::live::kv::service::{Feed, FeedError, FeedOptions, Log};
 use crate::live::server::{InternalToken, KvServerOptions, run_kv};
 use crate::live::url_at;
 
@@ -58,16 +58,15 @@ pub struct ServeArgs {
 
 /// Runs it.
 pub fn run(args: &ServeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
-    let config = config(&args.config, args.registry.as_deref())?;
     let token = args.token.read(terminal)?;
     // It was checked as it was read.
     let token = token.map(|token| InternalToken::new(&token)).transpose().map_err(Failure::input)?;
-    let listener = bind(&args.listen, token.is_some())?;
-    let signals = Signals::install()?;
     let messages = terminal.messages.clone();
     let log = Log::new(move |line| messages.note(line));
-    let feed = Feed::start(FeedOptions { config, login: login(), clock: Clock::start(1.0), log, changes: Changes::untold() });
-    let feed = feed.map_err(|error| Failure::input(&error))?;
+    let options = feed_options(&args.config, args.registry.as_deref(), log)?;
+    let listener = bind(&args.listen, token.is_some())?;
+    let signals = Signals::install()?;
+    let feed = Feed::start(options).map_err(feed_failure)?;
     let at = address(&listener)?;
     stdout::print(&if args.json {
         json!({ "url": url_at(at), "port": at.port(), "pid": std::process::id() }).to_string()
@@ -80,16 +79,29 @@ pub fn run(args: &ServeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The file, with another registry where one is named.
-/// The file of the streams; `hint` says where it is named.
-pub fn read_streams(path: &str, hint: &str) -> Result<KvEventsConfig, Failure> {
-    let text =
-        fs::read(path).map_err(|error| Failure::input(format!("{path} cannot be read: {error}")).hint(hint))?;
-    KvEventsConfig::parse(&text, path).map_err(|errors| Failure::inputs(errors.to_string().lines()))
+/// What a directory of that file, with another registry where one is named, is started with.
+pub fn feed_options(path: &str, registry: Option<&str>, log: Log) -> Result<FeedOptions, Failure> {
+    Ok(FeedOptions { config: config(path, registry)?, login: login(), clock: Clock::start(1.0), log })
+}
+
+/// Why it could not be started, and what to do.
+pub fn feed_failure(error: FeedError) -> Failure {
+    match &error {
+        FeedError::NoRegistry => {
+            Failure::input(&error).hint("give `--registry file:PATH` or `--registry etcd:http://HOST:PORT`")
+        }
+        FeedError::Registry(_) => Failure::input(&error),
+        FeedError::Start(_) => Failure::broke(&error),
+    }
 }
 
 fn config(path: &str, registry: Option<&str>) -> Result<KvEventsConfig, Failure> {
-    let mut config = read_streams(path, "give the file of the streams with `--config`")?;
+    let text = fs::read(path).map_err(|error| {
+        Failure::input(format!("{path} cannot be read: {error}"))
+            .hint("give the file of the streams with `--config`, or with kv_events.config to a run")
+    })?;
+    let mut config =
+        KvEventsConfig::parse(&text, path).map_err(|errors| Failure::inputs(errors.to_string().lines()))?;
     let Some(registry) = registry else { return Ok(config) };
     match &mut config.source {
         Source::Discovery(discovery) => discovery.registry = Some(parse_registry(registry)?),

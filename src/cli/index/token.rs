@@ -8,6 +8,7 @@ use clap::Args;
 
 use crate::cli::exit::Failure;
 use crate::cli::terminal::Terminal;
+use crate::live::readable_by_others;
 use crate::live::server::InternalToken;
 
 /// Longest file read, bytes: more than any token.
@@ -27,15 +28,18 @@ pub struct TokenArgs {
 impl TokenArgs {
     /// Reads it; `None`: none is named.
     pub fn read(&self, terminal: &Terminal) -> Result<Option<String>, Failure> {
-        let (place, token) = match (&self.token_env, &self.token_file) {
+        let (place, token, hint) = match (&self.token_env, &self.token_file) {
             (Some(name), _) => {
                 let value = env::var(name).map_err(|_| {
                     let cause = format!("the environment has no readable variable {name}");
                     Failure::input(cause).hint(format!("export {name}=… first, or leave `--token-env` out"))
                 })?;
-                (format!("the variable {name}"), value)
+                (format!("the variable {name}"), value, None)
             }
-            (None, Some(path)) => (path.clone(), read_file(path, terminal)?),
+            (None, Some(path)) => {
+                let (text, hint) = read_file(path)?;
+                (path.clone(), text, hint)
+            }
             (None, None) => return Ok(None),
         };
         let token = token.trim_end_matches(['\r', '\n']);
@@ -43,19 +47,19 @@ impl TokenArgs {
             let cause = format!("{place} holds no token: {why}");
             Failure::input(cause).hint("store the bare token on one line")
         })?;
+        hint.iter().for_each(|hint| terminal.messages.warning(hint));
         Ok(Some(token.to_owned()))
     }
 }
 
-fn read_file(path: &str, terminal: &Terminal) -> Result<String, Failure> {
+/// Text of a file, and what should be known of its mode.
+fn read_file(path: &str) -> Result<(String, Option<String>), Failure> {
     let wrong = |error: std::io::Error| {
         Failure::input(format!("the token file {path} cannot be read: {error}")).hint("check its path and its mode")
     };
     let file = File::open(path).map_err(wrong)?;
-    if let Some(hint) = crate::live::readable_by_others(path, &file) {
-        terminal.messages.warning(hint);
-    }
+    let hint = readable_by_others(path, &file);
     let mut text = String::new();
     file.take(MOST_BYTES).read_to_string(&mut text).map_err(wrong)?;
-    Ok(text)
+    Ok((text, hint))
 }

@@ -96,7 +96,7 @@ pub(super) fn shown(reply: &KvStreamsReply, terminal: &Terminal) -> String {
     let mut text = String::new();
     let mut say = |line: String| text.push_str(&(visible(&line).into_owned() + "\n"));
     let synced = reply.streams.iter().filter(|stream| stream.synchronized).count();
-    say(format!("{} streams, {synced} in step", reply.streams.len()));
+    say(format!("streams: {}, in step: {synced}", reply.streams.len()));
     reply.unready.iter().for_each(|why| say(format!("not ready: {why}")));
     reply.notice.iter().for_each(|notice| say(format!("registry: {notice}")));
     reply.excluded.iter().for_each(|(instance, why)| say(format!("not followed: {instance}: {why}")));

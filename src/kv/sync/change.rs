@@ -104,9 +104,6 @@ impl StreamSync {
             }
             _ => self.writer.invalidate(flaw.words()),
         }
-        if !keep {
-            self.kept = None;
-        }
         let is_news = was.is_some() || self.state() != to || self.standing.reason != flaw.reason;
         if was.is_some() {
             let pause = self.pace.lost(now, flaw.reason, &self.options);

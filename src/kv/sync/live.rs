@@ -154,6 +154,10 @@ impl StreamSync {
         if let Some((state, reason)) = self.whole(&mut arrived) {
             return self.gain(now, state, reason);
         }
+        // A publisher that had nothing to replay has something now.
+        if self.live.is_none() && self.standing.reason == SyncReason::EmptyReplay {
+            self.ask_at = Some(now);
+        }
         // A request that is due is sent with this very input.
         if self.attempt.is_some() || self.ask_at.is_some_and(|at| at <= now) {
             self.wait(now, arrived);

@@ -41,7 +41,7 @@ pub enum SyncInput<'a> {
     Disconnected(&'a str),
     /// A live message arrived.
     Live(&'a [Vec<u8>]),
-    /// A live message was longer than the receiver takes, by so many bytes as were announced.
+    /// A live message was longer than the receiver takes, and was not read.
     TooLarge {
         /// Announced length.
         bytes: u64,

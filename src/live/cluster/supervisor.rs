@@ -246,11 +246,8 @@ impl Supervisor {
         let triggers = Some(Arc::clone(&self.triggers));
         let at = |port: &Port| zmq::Endpoint::from(port.address());
         let kv = self.kv.get(id).zip(self.plan.kv.clone());
-        let kv = kv.map(|([events, replay], publisher)| KvPublishing {
-            publisher,
-            events: at(events),
-            replay: at(replay),
-        });
+        let kv =
+            kv.map(|([events, replay], publisher)| KvPublishing { publisher, events: at(events), replay: at(replay) });
         let options = WorkerServerOptions { clock: self.clock, triggers, kv, ..self.plan.worker.clone() };
         node.start(move |listener, stop| serve_worker(listener, config, options, stop.wait()))
     }

@@ -9,4 +9,4 @@ mod run;
 pub mod service;
 pub mod zmq;
 
-pub use run::{RunIndex, embedded_config};
+pub use run::{RunIndex, embedded_feed};

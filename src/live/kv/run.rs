@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::channel;
 
-use super::service::{Board, Changes, Feed, FeedError, FeedOptions, Log, StreamView};
+use super::service::{Board, Feed, FeedError, FeedOptions, Log, StreamView};
 use crate::base::{Dur, WorkerId};
 use crate::kv::directory::{Endpoint, KvEventsConfig, Source, StaticStream, StreamForm, StreamKey, StreamLimits};
 use crate::kv::index::StreamSpec;
@@ -48,8 +48,8 @@ struct WorkersOf {
     origin: StreamOrigin,
 }
 
-/// Streams of the emulated cluster's workers.
-pub fn embedded_config(kv: &BTreeMap<WorkerId, KvAddress>, setup: &FollowSetup, speed: f64) -> KvEventsConfig {
+/// How the streams of the emulated cluster's workers are followed.
+pub fn embedded_feed(kv: &BTreeMap<WorkerId, KvAddress>, setup: &FollowSetup, speed: f64) -> FeedOptions {
     let sync = &setup.sync;
     let form = StreamForm {
         block_size: setup.space.block_size,
@@ -67,7 +67,7 @@ pub fn embedded_config(kv: &BTreeMap<WorkerId, KvAddress>, setup: &FollowSetup, 
         replay: Some(endpoint(at.replay)),
     };
     let wall_ms = |of_run: Dur| (of_run.as_secs_f64() / speed * 1e3).ceil() as u64;
-    KvEventsConfig {
+    let config = KvEventsConfig {
         source: Source::Streams(kv.iter().map(stream).collect()),
         max_streams: kv.len() as u32,
         limits: StreamLimits {
@@ -80,20 +80,21 @@ pub fn embedded_config(kv: &BTreeMap<WorkerId, KvAddress>, setup: &FollowSetup, 
             },
             ..StreamLimits::default()
         },
-    }
+    };
+    FeedOptions { config, login: None, clock: Clock::start(1.0), log: Log::silent() }
 }
 
 impl RunIndex {
-    /// Follows the streams of `config`, whose instances are workers of `addresses`, by their names or URLs. `is_own`: they
-    /// are the emulated cluster's.
+    /// Follows what `options` say; their log is replaced. Instances are workers of `addresses`, by their names or URLs.
+    /// `is_own`: they are the emulated cluster's.
     pub fn start(
-        config: KvEventsConfig,
+        options: FeedOptions,
         is_own: bool,
         setup: FollowSetup,
         addresses: Addresses,
         speed: f64,
     ) -> Result<RunIndex, FeedError> {
-        let is_listed = matches!(config.source, Source::Streams(_));
+        let is_listed = matches!(options.config.source, Source::Streams(_));
         let origin = match is_listed && !is_own {
             true => StreamOrigin::Static,
             false => StreamOrigin::Discovered(Process::default()),
@@ -101,17 +102,13 @@ impl RunIndex {
         let whose = Arc::new(WorkersOf { addresses, origin });
         let (told, notices) = channel(WORDS);
         let of = Arc::clone(&whose);
-        let changes = Changes::new(move |spec, change| {
-            let notice = told_change(change).map(|detail| Heard::Notice {
-                kind: LedgerKind::KvStream,
-                worker: of.worker(spec),
-                detail,
-            });
+        let log = Log::silent().with_changes(move |key, change| {
+            let (kind, worker) = (LedgerKind::KvStream, of.named(&key.instance));
+            let notice = told_change(change).map(|detail| Heard::Notice { kind, worker, detail });
             // A run that has ended hears no more, and one so far behind has lines enough.
             let _ = notice.map(|notice| told.try_send(notice));
         });
-        let options = FeedOptions { config, login: None, clock: Clock::start(1.0), log: Log::silent(), changes };
-        let feed = Feed::start(options)?;
+        let feed = Feed::start(FeedOptions { log, ..options })?;
         Ok(RunIndex { feed, whose, setup, speed, before: BTreeMap::new(), notices: Some(notices) })
     }
 
@@ -130,7 +127,7 @@ impl RunIndex {
     pub fn lookup(&self) -> IndexLookup {
         let (whose, board) = (Arc::clone(&self.whose), Arc::clone(self.board()));
         let followed = move |spec: &StreamSpec| {
-            let worker = whose.worker(spec)?;
+            let worker = whose.named(&spec.instance)?;
             Some(Followed { worker, origin: whose.origin, endpoint: board.endpoint_of(spec) })
         };
         IndexLookup::new(self.board().index().clone(), Box::new(followed), self.setup.tokens)
@@ -171,10 +168,6 @@ impl RunIndex {
 }
 
 impl WorkersOf {
-    fn worker(&self, spec: &StreamSpec) -> Option<WorkerId> {
-        self.named(&spec.instance)
-    }
-
     fn named(&self, name: &str) -> Option<WorkerId> {
         self.addresses.named(name).or_else(|| self.addresses.named(&format!("http://{name}")))
     }

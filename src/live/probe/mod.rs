@@ -1,11 +1,12 @@
 //! What a target is and can do, found out by asking it: before a run, by `doctor`, and when a route proves wrong.
 //!
 //! `question` is what is asked, `look` asks it, `addresses` looks up where servers are, `facts` reads the answers,
-//! `route_map` is the map of target-header values, `checks` says what follows for a scenario. All but `look` and
-//! `addresses` are pure. Decides nothing about a run.
+//! `route_map` is the map of target-header values, `checks` says what follows for a scenario, `events` looks at publishers
+//! of KV events. All but `look`, `addresses` and `events` are pure. Decides nothing about a run.
 
 mod addresses;
 pub mod checks;
+mod events;
 mod examine;
 mod facts;
 mod look;
@@ -15,6 +16,7 @@ mod route_map;
 
 pub use addresses::Shared;
 pub use checks::{Check, Facts, Verdict, address_fault, bootstrap_fault, cautions, checks, role_fault};
+pub use events::event_checks;
 pub use examine::examine;
 pub use facts::{Engine, Health, RouterFacts, WorkerFacts};
 pub use look::{bootstrap_servers, glance, has_indices, look, route_map, routes};

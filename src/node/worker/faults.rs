@@ -5,8 +5,8 @@
 
 use crate::base::{RequestIx, Role, SessionIx, Time, WorkerId};
 use crate::cluster::{Fault, FaultKind, Faults};
-use crate::node::{NodeConfig, NodeOutput};
 use crate::node::worker::{Due, WorkerNode};
+use crate::node::{NodeConfig, NodeOutput};
 
 /// No fault is limited to this one.
 const NOBODY: u32 = u32::MAX;

@@ -67,7 +67,9 @@ fn a_stream_is_followed_through_changes_loss_and_restart() {
     assert_eq!(hits(&server.url, "p0/0", last, &IDS[4..]), [4, 0, 4, 1, 0]);
     assert_eq!(hits(&server.url, "p0/0", last, &IDS), [0, 0, 0, 1, 0], "nothing of the process before");
     let log = server.log.lock().unwrap().clone();
-    for words in ["ready: 1 streams", "p0/0: unsynced -> synced (snapshot) at sequence 1", "(gap)", "(disconnected)"] {
+    for words in
+        ["ready; streams followed: 1", "p0/0: unsynced -> synced (snapshot) at sequence 1", "(gap)", "(disconnected)"]
+    {
         assert!(log.contains(words), "no `{words}` in {log}");
     }
     assert!(log.lines().count() < 30, "{log}");
@@ -160,7 +162,7 @@ fn the_commands_ask_show_and_watch() {
     let found: Value = serde_json::from_str(&found.stdout).unwrap();
     assert_eq!(numbers(&found["matches"][0]), [8, 0, 8, 2, 1]);
     let shown = ask(&["index", "watch", "--once"]).code(0);
-    assert!(shown.stdout.contains("1 streams, 1 in step") && shown.stdout.contains("synced"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("streams: 1, in step: 1") && shown.stdout.contains("synced"), "{}", shown.stdout);
     watch_tells_changes(&scratch, &server, &publisher);
     let url = server.url.clone();
     let bare = scratch.run(&["index", "query", "--url", &url]).code(1);
@@ -191,6 +193,44 @@ fn watch_tells_changes(scratch: &Scratch, server: &Server, publisher: &Publisher
     Ran::of(child.wait_with_output().unwrap()).code(0);
     let told = scratch.read("watch.log");
     assert_eq!(told.lines().count(), 2, "only what changed: {told}");
+}
+
+#[test]
+fn doctor_says_which_publishers_answer_and_what_is_off_without_them() {
+    let scratch = Scratch::new();
+    let publisher = Publisher::start();
+    publisher.publish(&[stored(&[101, 102], None, &IDS, "gpu")]);
+    let with = |name: &str, changes: Value| {
+        let mut stream = publisher.stream(name);
+        stream.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        stream
+    };
+    // Addresses are compared as written, so that one publisher can be listed again.
+    let host = |end: &str| end.replace("127.0.0.1", "localhost");
+    let events = host(&publisher.endpoint);
+    let streams = json!({"replay_timeout_ms": 500, "streams": [
+        publisher.stream("p0"),
+        with("no-replay", json!({"endpoint": events, "replay_endpoint": "tcp://127.0.0.1:1"})),
+        {"instance_name": "away", "block_size": 4, "endpoint": "tcp://127.0.0.1:2", "replay_endpoint": "tcp://127.0.0.1:3"},
+    ]});
+    scratch.write("kv.json", &streams.to_string());
+    let args = ["doctor", "--set", "live.emulation_speed=10", "--kv-events", "kv.json", "--json"];
+    let ran = scratch.run(&args).code(0);
+    let checks: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    let of = |name: &str| {
+        let is_it =
+            |check: &&Value| check["check"] == "KV streams" && check["detail"].as_str().unwrap().starts_with(name);
+        checks.iter().find(is_it).unwrap_or_else(|| panic!("no {name}: {checks:#?}"))
+    };
+    let good = of("p0/0");
+    assert!(good["result"] == "ok" && good["detail"].as_str().unwrap().contains("2 device"), "{good}");
+    for (name, remedy) in [("no-replay/0", "the replay is not"), ("away/0", "start the engine")] {
+        let check = of(name);
+        assert_eq!(check["result"], "warn", "{check}");
+        assert!(check["will_be_off"].as_str().unwrap().contains("count as 0"), "{check}");
+        assert!(check["remedy"].as_str().unwrap().contains(remedy), "{check}");
+    }
+    scratch.run(&["doctor", "--kv-events", "none.json"]).refused(&["none.json cannot be read"]);
 }
 
 #[test]

@@ -90,6 +90,7 @@ impl Run {
         let of_registry = news.into_iter().map(|news| match news {
             News::Table(input) => input,
             News::Notice(text) => panic!("{text}"),
+            News::Listed => panic!("what has no reader is not listed"),
         });
         let probed = step.probed.map(|healthy| TableInput::Probed { probe: self.probe, healthy });
         let heartbeats = step.heartbeat.iter().map(|(name, incarnation)| TableInput::Heartbeat {

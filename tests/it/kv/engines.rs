@@ -55,8 +55,9 @@ fn followed(dialect: &str, release: &str, hashes: [i64; 4]) {
     publisher.kill();
     drop(server);
     let mut publisher = Foreign::start(&python, dialect, &file, free_ports(), 2);
-    let batches = [a, b, c].iter().zip([None, Some(a), Some(b)]).zip(IDS.chunks(4));
-    batches.for_each(|((hash, parent), ids)| drop(publisher.publish(&[stored(&[*hash], parent, ids, "gpu")])));
+    for ((hash, parent), ids) in [a, b, c].into_iter().zip([None, Some(a), Some(b)]).zip(IDS.chunks(4)) {
+        publisher.publish(&[stored(&[hash], parent, ids, "gpu")]);
+    }
     let server = Server::index(&scratch.write("short.json", &config(dialect, &publisher).to_string()), &[]);
     wait_for("a history that begins too late is none", || {
         let found = query(&server.url, &IDS).remove("e/0")?;

@@ -49,7 +49,12 @@ mod real {
     use tokio::sync::mpsc;
     use tokio::time::{sleep, timeout};
 
+    use serde_json::json;
+
     use super::binary;
+    use crate::kv::peers::{Publisher, stored};
+    use crate::kv::query::{hits, query, request};
+    use crate::live::support::process::{Server, wait_for};
     use crate::run::Scratch;
 
     /// A server on loopback; killed when it is dropped.
@@ -187,6 +192,38 @@ mod real {
                 .unwrap();
             assert_eq!(heard.put().await.0, "w:8000");
             assert_eq!(heard.lost().await, "w:8000");
+        });
+    }
+
+    #[test]
+    fn the_index_follows_a_real_etcd() {
+        let Some(binary) = binary() else { return };
+        let scratch = Scratch::new();
+        let publisher = Publisher::start();
+        let ids = [1, 2, 3, 4];
+        let last = publisher.publish(&[stored(&[7], None, &ids, "gpu")]);
+        let port = |endpoint: &str| endpoint.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+        let rules = json!({"discovery": {"enabled": true, "block_size": 4, "topic": "xllm-kv", "refresh_interval_ms": 50,
+            "event_port_offset": port(&publisher.endpoint) - 1, "replay_port_offset": port(&publisher.replay_endpoint) - 1}});
+        let config = scratch.write("kv.json", &rules.to_string());
+        let ports = two_free_ports();
+        let registry = format!("etcd:http://127.0.0.1:{},prod", ports[0]);
+        let server = Server::index(&config, &["--registry", &registry]);
+        let health = || request(&server.url, "GET", "/health", &[], b"").0;
+        assert_eq!(health(), 503, "there is no etcd yet");
+        let _etcd = Etcd::start(&binary, &scratch.path().join("data"), ports);
+        wait_for("the empty registry is read", || (health() == 200).then_some(()));
+        in_time(async {
+            let mut client = client(ports[0]).await;
+            let lease = client.lease_grant(60, None).await.unwrap().id();
+            let key = "/prod/XLLM:PREFILL:127.0.0.1:1";
+            let value = registration(1).replace("h:8000", "127.0.0.1:1");
+            client.put(key, value, Some(PutOptions::new().with_lease(lease))).await.unwrap();
+            wait_for("registered", || query(&server.url, &[]).contains_key("127.0.0.1:1/0").then_some(()));
+            assert_eq!(hits(&server.url, "127.0.0.1:1/0", last, &ids), [4, 0, 4, 1, 0]);
+            // The lease is lost, and nobody answers at its HTTP port: it is suspect.
+            client.lease_revoke(lease).await.unwrap();
+            wait_for("gone", || query(&server.url, &[]).is_empty().then_some(()));
         });
     }
 

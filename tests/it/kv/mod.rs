@@ -3,9 +3,13 @@
 mod batches;
 mod directory;
 mod discovery;
+mod discovery;
+mod driver;
 mod driver;
 mod engines;
 mod etcd;
+mod etcd;
+mod fuzz_sync;
 mod fuzz_sync;
 mod fuzz_wire;
 mod peers;

@@ -41,8 +41,13 @@ pub fn request(
 /// Matches of a query, by instance and rank.
 pub fn query(url: &str, tokens: &[u32]) -> BTreeMap<String, Value> {
     let body = json!({ "token_ids": tokens }).to_string();
-    let (status, _, body) = request(url, "POST", "/v1/internal/kv-cache/query", &[], body.as_bytes());
-    assert_eq!(status, 200, "{body}");
+    let body = wait_for("the directory is ready", || {
+        let (status, _, reply) = request(url, "POST", "/v1/internal/kv-cache/query", &[], body.as_bytes());
+        (status != 503).then(|| {
+            assert_eq!(status, 200, "{reply}");
+            reply
+        })
+    });
     let reply: Value = serde_json::from_str(&body).unwrap();
     let matches = reply["matches"].as_array().unwrap().clone();
     matches

@@ -11,6 +11,9 @@ use crate::kv::index::{PrefixIndex, StreamSpec};
 use crate::kv::sync::{StreamReport, SyncState};
 use crate::live::clock::Clock;
 
+/// Why nothing is to be asked before the registry was read.
+pub(super) const UNREAD: &str = "the registry of instances was not read yet";
+
 /// A stream as it was when it was looked at.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamView {
@@ -59,8 +62,8 @@ struct Last {
 }
 
 impl Board {
-    pub(super) fn new(clock: Clock) -> Board {
-        let unready = Some("the registry of instances was not read yet".to_owned());
+    pub(super) fn new(clock: Clock, unready: &str) -> Board {
+        let unready = Some(unready.to_owned());
         let (streams, excluded) = (BTreeMap::new(), BTreeMap::new());
         let shown = Mutex::new(Shown { unready, streams, excluded, notice: None });
         Board { index: PrefixIndex::new(), clock, shown }
@@ -116,7 +119,7 @@ impl Board {
         let mut shown = self.shown();
         shown.notice = Some(text.to_owned());
         if let Some(unready) = &mut shown.unready {
-            *unready = format!("the registry of instances was not read yet: {text}");
+            *unready = format!("{UNREAD}: {text}");
         }
     }
 

@@ -7,9 +7,9 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use super::board::Board;
+use super::board::{Board, UNREAD};
 use super::follower::Follower;
-use super::log::{Changes, Log};
+use super::log::Log;
 use crate::kv::directory::{KvEventsConfig, Source};
 use crate::live::clock::Clock;
 use crate::live::kv::registry::{self, Login, RegistryError};
@@ -25,8 +25,6 @@ pub struct FeedOptions {
     pub clock: Clock,
     /// Gets a line for each change.
     pub log: Log,
-    /// Is told of each change of a stream.
-    pub changes: Changes,
 }
 
 /// A directory that cannot be started.
@@ -56,10 +54,14 @@ pub struct Feed {
 impl Feed {
     /// Starts it. Streams that are listed are in the index soon after, discovered ones once their registry was read.
     pub fn start(options: FeedOptions) -> Result<Feed, FeedError> {
-        if let Source::Discovery(discovery) = &options.config.source {
-            registry::check(discovery.registry.as_ref().ok_or(FeedError::NoRegistry)?)?;
-        }
-        let board = Arc::new(Board::new(options.clock));
+        let unready = match &options.config.source {
+            Source::Discovery(discovery) => {
+                registry::check(discovery.registry.as_ref().ok_or(FeedError::NoRegistry)?)?;
+                UNREAD
+            }
+            Source::Streams(_) => "the listed streams are not followed yet",
+        };
+        let board = Arc::new(Board::new(options.clock, unready));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(FeedError::Start)?;
         let (stop, stopped) = oneshot::channel();
         let mut follower = Follower::new(options, Arc::clone(&board));

@@ -109,7 +109,7 @@ impl Follower {
                 self.board.set_notice(&text);
             }
             DirectoryWord::Listed => {
-                self.say(&format!("ready: {} streams are followed", self.streams.len()));
+                self.say(&format!("ready; streams followed: {}", self.streams.len()));
                 self.board.set_ready();
             }
         }
@@ -153,7 +153,7 @@ impl Follower {
         let writer = self.board.index().add_stream(spec).map_err(|error| error.to_string())?;
         let sync = stream::sync(writer, subscription, limits, clock.now());
         let log = Allowance::new(self.options.log.clone(), STREAM_BURST, clock.now());
-        let sink = Sink::new(sync, clock, self.board.add(subscription), (log, self.options.changes.clone()));
+        let sink = Sink::new(subscription.key.clone(), sync, clock, self.board.add(subscription), log);
         StreamThread::start(sink, connections)
             .map_err(|error| format!("{error}; raise the limits on processes and open files"))
     }

@@ -4,20 +4,30 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::{Dur, Time};
-use crate::kv::index::StreamSpec;
+use crate::kv::directory::StreamKey;
 use crate::kv::sync::Change;
 
 /// Time in which room for another line comes back.
 const REFILL: Dur = Dur::from_millis(2_000);
 
-/// Takes lines for people, without a line feed; it must not wait long.
+/// Takes lines for people, without a line feed, and changes of streams as they are; it must not wait long.
 #[derive(Clone)]
-pub struct Log(Arc<dyn Fn(String) + Send + Sync>);
+pub struct Log {
+    line: Arc<dyn Fn(String) + Send + Sync>,
+    change: Option<Arc<OnChange>>,
+}
+
+type OnChange = dyn Fn(&StreamKey, &Change) + Send + Sync;
 
 impl Log {
     /// `write` gets the lines.
     pub fn new(write: impl Fn(String) + Send + Sync + 'static) -> Log {
-        Log(Arc::new(write))
+        Log { line: Arc::new(write), change: None }
+    }
+
+    /// Beside the lines, `take` gets every change of a stream: also those that are no news to a reader of lines.
+    pub fn with_changes(self, take: impl Fn(&StreamKey, &Change) + Send + Sync + 'static) -> Log {
+        Log { change: Some(Arc::new(take)), ..self }
     }
 
     /// Nobody reads them.
@@ -27,39 +37,13 @@ impl Log {
 
     /// Tells a line.
     pub(super) fn line(&self, line: String) {
-        (self.0)(line);
+        (self.line)(line);
     }
 }
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Log")
-    }
-}
-
-/// Is told of each change of a stream, on that stream's thread; it must not wait long.
-#[derive(Clone)]
-pub struct Changes(Arc<dyn Fn(&StreamSpec, &Change) + Send + Sync>);
-
-impl Changes {
-    /// `tell` gets them.
-    pub fn new(tell: impl Fn(&StreamSpec, &Change) + Send + Sync + 'static) -> Changes {
-        Changes(Arc::new(tell))
-    }
-
-    /// Nobody wants them.
-    pub fn untold() -> Changes {
-        Changes::new(|_, _| {})
-    }
-
-    pub(super) fn tell(&self, spec: &StreamSpec, change: &Change) {
-        (self.0)(spec, change);
-    }
-}
-
-impl fmt::Debug for Changes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Changes")
     }
 }
 
@@ -77,6 +61,16 @@ impl Allowance {
     /// `burst` lines may be told at once.
     pub fn new(log: Log, burst: u32, now: Time) -> Allowance {
         Allowance { log, burst, left: burst, since: now, untold: 0 }
+    }
+
+    /// Tells a change of a stream, and a line of it when it is news.
+    pub fn change(&mut self, key: &StreamKey, change: &Change) {
+        if let Some(take) = &self.log.change {
+            take(key, change);
+        }
+        if !change.again {
+            self.line(change.at, format!("stream {}/{}: {change}", key.instance, key.dp_rank));
+        }
     }
 
     /// Tells a line, or counts it; the next one told says how many were not.
@@ -100,6 +94,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::kv::sync::{SyncReason, SyncState};
 
     #[test]
     fn who_says_too_much_is_told_in_part_and_that_is_said() {
@@ -115,5 +110,32 @@ mod tests {
         assert_eq!(told.lock().unwrap().len(), 9);
         (0..20).for_each(|n| allowance.line(at(1_000_000), n));
         assert_eq!(told.lock().unwrap().len(), 17, "room does not grow without bound");
+    }
+
+    #[test]
+    fn changes_are_handed_on_also_when_no_line_is_written_of_them() {
+        let (lines, changes) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let (to_lines, to_changes) = (Arc::clone(&lines), Arc::clone(&changes));
+        let log = Log::new(move |line| to_lines.lock().unwrap().push(line))
+            .with_changes(move |key, change| to_changes.lock().unwrap().push((key.clone(), change.clone())));
+        let mut allowance = Allowance::new(log, 8, Time::ZERO);
+        let key = StreamKey { instance: "p".into(), dp_rank: 1 };
+        let change = Change {
+            at: Time::ZERO,
+            from: SyncState::Disconnected,
+            to: SyncState::Unsynced,
+            reason: SyncReason::Connected,
+            sequence: None,
+            detail: String::new(),
+            again: false,
+        };
+        allowance.change(&key, &change);
+        allowance.change(&key, &Change { again: true, ..change });
+        assert_eq!(changes.lock().unwrap().len(), 2);
+        let lines = lines.lock().unwrap();
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("stream p/1: disconnected -> unsynced (connected)"),
+            "{lines:?}"
+        );
     }
 }

@@ -9,8 +9,10 @@ mod board;
 mod feed;
 mod follower;
 mod log;
+mod look;
 mod stream;
 
 pub use board::{Board, StreamView};
 pub use feed::{Feed, FeedError, FeedOptions};
-pub use log::{Changes, Log};
+pub use log::Log;
+pub use look::{Looked, look};

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::board::Place;
-use super::log::{Allowance, Changes};
+use super::log::Allowance;
 use crate::base::{Dur, Time};
-use crate::kv::directory::{Endpoint, Origin, StreamLimits, Subscription};
+use crate::kv::directory::{Endpoint, Origin, StreamKey, StreamLimits, Subscription};
 use crate::kv::index::{HashSpace, StreamSpec, StreamWriter};
 use crate::kv::sync::{StreamSync, SyncInput, SyncOptions, SyncOutput};
 use crate::live::clock::Clock;
@@ -30,6 +30,7 @@ pub(super) struct StreamThread {
 
 /// What of a machine's wishes and words goes where.
 pub(super) struct Sink {
+    key: StreamKey,
     sync: StreamSync,
     clock: Clock,
     /// Number of the replay that is asked for.
@@ -37,7 +38,6 @@ pub(super) struct Sink {
     commands: VecDeque<Command>,
     place: Arc<Place>,
     log: Allowance,
-    changes: Changes,
     lag_s: Option<f64>,
 }
 
@@ -70,12 +70,12 @@ impl StreamThread {
 }
 
 impl Sink {
-    pub fn new(sync: StreamSync, clock: Clock, place: Arc<Place>, (log, changes): (Allowance, Changes)) -> Sink {
+    pub fn new(key: StreamKey, sync: StreamSync, clock: Clock, place: Arc<Place>, log: Allowance) -> Sink {
         place.show(clock.now(), sync.report(clock.now()), None);
-        Sink { sync, clock, attempt: 0, commands: VecDeque::new(), place, log, changes, lag_s: None }
+        Sink { key, sync, clock, attempt: 0, commands: VecDeque::new(), place, log, lag_s: None }
     }
 
-    fn obey(&mut self, now: Time) {
+    fn obey(&mut self) {
         while let Some(output) = self.sync.next_output() {
             match output {
                 SyncOutput::AskReplay { from, attempt } => {
@@ -84,12 +84,7 @@ impl Sink {
                 }
                 SyncOutput::DropReplay => self.commands.push_back(Command::DropReplay),
                 SyncOutput::Reconnect => self.commands.push_back(Command::Reconnect),
-                SyncOutput::Changed(change) => {
-                    self.changes.tell(self.sync.spec(), &change);
-                    if !change.again {
-                        self.log.line(now, format!("stream {}: {change}", self.sync.spec()));
-                    }
-                }
+                SyncOutput::Changed(change) => self.log.change(&self.key, &change),
             }
         }
     }
@@ -111,7 +106,7 @@ impl StreamSink for Sink {
                 Input::Wake => SyncInput::Wake,
             },
         );
-        self.obey(now);
+        self.obey();
         let report = self.sync.report(now);
         if report.stats.last_live == Some(now) {
             self.lag_s = report.stats.last_timestamp.map(|stamp| unix_now().as_secs_f64() - stamp);

@@ -259,7 +259,8 @@ pub(super) fn models(case: &Case) -> Option<Check> {
 pub(super) fn kv_events(case: &Case) -> Option<Check> {
     let on = case.facts.workers.iter().filter(|worker| worker.kv_events == Some(true)).count();
     if on > 0 {
-        return Some(Check::ok("KV events", format!("published by {on}; not read by this version")));
+        let look = "`--kv-events FILE` looks whether they can be followed";
+        return Some(Check::ok("KV events", format!("published by {on}; {look}")));
     }
     let off = "an index of what each worker really holds; policies go by what was sent";
     Some(Check::new("KV events", Verdict::Off, "none published", off, ""))
