@@ -3,13 +3,9 @@
 mod batches;
 mod directory;
 mod discovery;
-mod discovery;
-mod driver;
 mod driver;
 mod engines;
 mod etcd;
-mod etcd;
-mod fuzz_sync;
 mod fuzz_sync;
 mod fuzz_wire;
 mod peers;

@@ -89,20 +89,21 @@ impl Listed {
 
     fn run(&self, trace: &str, config: &str) -> LiveRun {
         let urls: Vec<String> = self.workers.iter().map(|worker| format!("\"{}\"", worker.url)).collect();
-        let run = LiveRun::of(trace).on(&self.workers[0].url, Api::Generate).set("policy.name", "car");
+        let run = LiveRun::of(trace).on(&self.workers[0].url, Api::Generate).args(&["--emulation-speed", "10"]);
+        let run = run.set("policy.name", "car");
         let run = run.set("live.colocated", &format!("[{}]", urls.join(",")));
         run.scratch.write("kv_events.json", config);
         run.set("kv_events.config", "kv_events.json").set("policy.car.static_streams", "true")
     }
 
-    fn config(&self, moved: u16) -> String {
+    /// Both streams, at these ports.
+    fn config(&self, ports: [[u16; 2]; 2]) -> String {
         let stream = |at: usize| {
-            let [events, replay] = self.ports[at];
+            let [events, replay] = ports[at];
             format!(
                 r#"{{"instance_name": "W{at}", "block_size": 64, "topic": "xllm-kv",
                     "endpoint": "tcp://127.0.0.1:{}", "replay_endpoint": "tcp://127.0.0.1:{}"}}"#,
-                events - moved,
-                replay - moved
+                events, replay
             )
         };
         format!(r#"{{"streams": [{}, {}]}}"#, stream(0), stream(1))
@@ -112,7 +113,7 @@ impl Listed {
 #[test]
 fn streams_of_servers_elsewhere_are_followed_by_their_list() {
     let listed = Listed::start();
-    let played = listed.run(&turns(0.3), &listed.config(0)).play();
+    let played = listed.run(&turns(2.0), &listed.config(listed.ports)).play();
     assert_eq!(played.ran.code, Some(0), "{}", played.ran.stderr);
     let records = found(&played);
     for record in &records {
@@ -125,8 +126,8 @@ fn streams_of_servers_elsewhere_are_followed_by_their_list() {
 #[test]
 fn a_publisher_killed_in_the_middle_of_a_run_is_believed_no_more() {
     let mut listed = Listed::start();
-    let mut run = listed.run(&turns(0.3), &listed.config(0)).args(&["--allow-conflict"]).start();
-    std::thread::sleep(std::time::Duration::from_millis(1300));
+    let mut run = listed.run(&turns(4.0), &listed.config(listed.ports)).args(&["--allow-conflict"]).start();
+    std::thread::sleep(std::time::Duration::from_millis(2000));
     listed.workers[0].kill();
     std::thread::sleep(std::time::Duration::from_millis(500));
     listed.workers[0].restart();
@@ -146,13 +147,9 @@ fn a_publisher_killed_in_the_middle_of_a_run_is_believed_no_more() {
 fn case_68_wrong_addresses_are_named_and_the_run_is_no_normal_one() {
     let listed = Listed::start();
     let trace = std::fs::read_to_string(case_path("68-kv-aware-with-an-empty-index/trace.jsonl")).unwrap();
-    let [closed, _] = free_ports();
-    let wrong = listed.config(0);
-    let wrong = listed.ports.iter().flatten().fold(wrong, |text, port| {
-        text.replace(&format!(":{port}\""), &format!(":{}\"", if *port > closed { closed } else { closed - 1 }))
-    });
-    let wrong = format!(r#"{{"streams": [{}]}}"#, one_stream(&wrong));
-    let fast = |run: LiveRun| run.set("replay.time_scale", "0.25").set("kv_events.warn_after_s", "1");
+    let closed = [free_ports(), free_ports()];
+    let wrong = listed.config(closed);
+    let fast = |run: LiveRun| run.set("kv_events.warn_after_s", "1");
     let played = fast(listed.run(&trace, &wrong)).play();
     assert_eq!(played.ran.code, Some(0), "{}", played.ran.stderr);
     assert!(played.ran.stdout.contains("load-only"), "{}", played.ran.stdout);
@@ -162,12 +159,6 @@ fn case_68_wrong_addresses_are_named_and_the_run_is_no_normal_one() {
     let refused = fast(listed.run(&trace, &wrong)).set("kv_events.require", "true").play();
     assert_eq!(refused.ran.code, Some(2), "{}", refused.ran.stderr);
     assert!(refused.ran.stderr.contains("tcp://127.0.0.1:"), "{}", refused.ran.stderr);
-}
-
-/// The first stream of a list.
-fn one_stream(config: &str) -> String {
-    let config: Value = serde_json::from_str(config).unwrap();
-    config["streams"][0].to_string()
 }
 
 /// Case 68 in virtual time, through the command line.
