@@ -167,6 +167,29 @@ pub enum Outage {
 }
 
 impl FaultKind {
+    /// It makes the run hear something else of KV events than was said.
+    pub fn is_of_kv_events(self) -> bool {
+        match self {
+            FaultKind::KvEventDrop
+            | FaultKind::KvEventDuplicate
+            | FaultKind::KvEventReorder
+            | FaultKind::PublisherRestart
+            | FaultKind::KvEndpointWrong => true,
+            FaultKind::Kill
+            | FaultKind::Restart
+            | FaultKind::Leave
+            | FaultKind::Join
+            | FaultKind::SlowWorker
+            | FaultKind::SlowLink
+            | FaultKind::TransferFailure
+            | FaultKind::Hang
+            | FaultKind::AdmissionTimeout
+            | FaultKind::ErrorResponse
+            | FaultKind::OpenFailure
+            | FaultKind::RouterRestart => false,
+        }
+    }
+
     /// `None`: it concerns what a worker does, not whether it is there.
     pub fn outage(self) -> Option<Outage> {
         match self {

@@ -42,13 +42,7 @@ fn never_called(kind: FaultKind, scenario: &Scenario) -> Option<String> {
         {
             "admission.append and admission.seed are both router, so no worker is asked"
         }
-        FaultKind::KvEventDrop
-        | FaultKind::KvEventDuplicate
-        | FaultKind::KvEventReorder
-        | FaultKind::PublisherRestart
-        | FaultKind::KvEndpointWrong
-            if !scenario.kv_events.is_on(scenario.policy.reads_index()) =>
-        {
+        kind if kind.is_of_kv_events() && !scenario.kv_events.is_on(scenario.policy.reads_index()) => {
             "no worker publishes KV events: set kv_events.enabled = \"on\", or a policy that reads the index"
         }
         FaultKind::RouterRestart if mechanism == Mechanism::Dp => "mechanism dp has no PD router",

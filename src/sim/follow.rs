@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::{Time, WorkerId};
+use crate::base::{Dur, Time, WorkerId};
 use crate::cluster::{Cluster, KvWord};
 use crate::engine::Cx;
 use crate::kv::index::{StreamId, StreamSpec};
@@ -30,8 +30,12 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Of a run, with nobody to follow yet.
-    pub fn new(setup: FollowSetup) -> Follower {
+    /// Of a run, with nobody to follow yet. `can_lose`: what publishers say may get lost, so that it is to be checked now and
+    /// then.
+    pub fn new(mut setup: FollowSetup, can_lose: bool) -> Follower {
+        if !can_lose {
+            setup.sync.resync_interval = Dur::ZERO;
+        }
         Follower {
             setup,
             subscriber: Subscriber::new(),
@@ -168,5 +172,5 @@ fn whose(spec: &StreamSpec) -> Option<Followed> {
 }
 
 fn endpoint(worker: WorkerId) -> String {
-    format!("{worker} of the emulated cluster")
+    format!("virtual://{worker}")
 }

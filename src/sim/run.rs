@@ -76,6 +76,8 @@ pub fn run(trace: &Trace, scenario: &Scenario, run_id: &str, observer: &mut dyn 
 /// Replays `trace` in virtual time on the machines of `setup`. The same arguments give the same records.
 pub fn drive(trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, SimError> {
     let ideal_hits = ideal_hits(trace);
+    // Nothing is lost on the way to the run but by a fault: without one a calibration would find nothing.
+    let can_lose = setup.faults.iter().any(|fault| fault.kind.is_of_kv_events());
     let mut cluster = Cluster::new(&setup.cluster, &setup.engine, trace.meta.block_size, setup.faults);
     let replayer = ReplayerConfig { initial_loads: cluster.loads(), ..setup.replayer };
     let session_ids: Vec<&str> = trace.sessions.iter().map(|session| session.id.as_str()).collect();
@@ -83,7 +85,7 @@ pub fn drive(trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result
     let follower = setup.kv.map(|kv| {
         let cx = Cx { now: Time::ZERO, tree: &trace.tree, names: &session_ids };
         cluster.start_publishing(kv.publishing, cx);
-        let mut follower = Follower::new(kv.follow);
+        let mut follower = Follower::new(kv.follow, can_lose);
         follower.begin(cx, &mut cluster);
         follower
     });

@@ -1,3 +1,5 @@
+//! A publisher and a subscriber on one wire, beside a model of the cache.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -194,7 +194,7 @@ fn a_wrong_address_leaves_the_index_empty_and_says_so() {
     assert!(warned[0].detail.as_ref().unwrap().contains("connection refused"), "{warned:?}");
     let required = scenario(&[wrong, "kv_events.require = true"]);
     let Err(SimError::NoIndex(error)) = try_play(&trace(&text), &required) else { panic!("it went on") };
-    assert!(error.to_string().contains("P0 of the emulated cluster: connection refused"), "{error}");
+    assert!(error.to_string().contains("virtual://P0: connection refused"), "{error}");
 }
 
 #[test]
