@@ -224,3 +224,57 @@ fn load_of(router: &Server, name: &str) -> Option<u64> {
     let list: Value = serde_json::from_str(list.split_once("\r\n\r\n")?.1).ok()?;
     list["workers"].as_array()?.iter().find(|worker| worker["id"] == name)?["load"].as_u64()
 }
+
+/// What the workers of a cluster hold is known to an index that follows them.
+#[test]
+fn a_cluster_publishes_what_its_workers_cache() {
+    let scratch = Scratch::new();
+    let shape = ["--set", "cluster.prefill=1", "--set", "cluster.decode=1", "--emulation-speed", "40"];
+    let up = Up::start(&scratch, &[&shape[..], &["--set", "kv_events.enabled=\"on\"", "--json"]].concat());
+    let told = up.json();
+    let [p, d] = [&told["workers"][0], &told["workers"][1]];
+    assert!(d["kv_events"].is_null(), "a decode worker without a cache has nothing to say");
+    let stream = json!({
+        "instance_name": "P0", "block_size": 64, "topic": "xllm-kv",
+        "endpoint": p["kv_events"], "replay_endpoint": p["kv_replay"],
+    });
+    let config = scratch.write("kv_events.json", &json!({"streams": [stream]}).to_string());
+    let index = Server::index(&config, &[]);
+    let router = told["router"].as_str().unwrap();
+    wait_for("an answer", || post(router, "/generate", &ask(200, 3)).filter(|answer| answer.contains("data: [DONE]")));
+    let tokens: Vec<String> = (0..200).map(|token: u32| token.to_string()).collect();
+    wait_for("a hit", || {
+        let ran = scratch.run(&["index", "query", "--url", &index.url, "--tokens", &tokens.join(","), "--json"]);
+        let found: Value = serde_json::from_str(&ran.stdout).ok()?;
+        (found["matches"][0]["device_hit_tokens"] == 192).then_some(())
+    });
+    assert_eq!(up.end("TERM").code, Some(0));
+}
+
+#[test]
+fn the_table_of_a_cluster_that_publishes_has_the_addresses() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &["--set", "policy.name=car"]);
+    let heads = ["NAME", "ROLE", "URL", "BOOTSTRAP", "PORT", "KV", "EVENTS", "KV", "REPLAY"];
+    assert_eq!(up.line.split_whitespace().collect::<Vec<_>>(), heads);
+    let ran = up.end("INT").code(0);
+    let p0 = ran.stdout.lines().find(|line| line.starts_with("P0")).unwrap();
+    assert_eq!(p0.matches("tcp://127.0.0.1:").count(), 2, "{p0}");
+}
+
+#[test]
+fn a_worker_says_where_it_publishes() {
+    let scratch = Scratch::new();
+    scratch.run(&["worker", "--name", "P0", "--kv-replay-port", "0"]).refused(&["--kv-events-port"]);
+    let mut command = scratch.command(&["worker", "--name", "P0", "--kv-events-port", "0", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let told: Value = serde_json::from_str(&line).unwrap();
+    for key in ["kv_events", "kv_replay"] {
+        let address = told[key].as_str().unwrap().strip_prefix("tcp://").unwrap().to_owned();
+        wait_for("the port", || TcpStream::connect(&address).ok());
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

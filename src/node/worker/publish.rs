@@ -51,6 +51,12 @@ impl WorkerNode {
         outlet.answer(from, Telling { now: self.now, tree: &self.tree, tokens })
     }
 
+    /// Blocks whose tokens are kept.
+    #[cfg(test)]
+    pub(super) fn kept_tokens(&self) -> usize {
+        self.published.as_ref().map_or(0, |published| published.tokens.0.len())
+    }
+
     /// Tells of what the worker has just done.
     pub(super) fn publish(&mut self) {
         let Some(Published { outlet, tokens }) = &mut self.published else { return };

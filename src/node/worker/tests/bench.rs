@@ -223,7 +223,11 @@ impl Net {
                     let (d, of) = self.pulls.remove(&exchange).expect("a pull is answered once");
                     self.put(d, NodeInput::HandedOver { exchange: of, result: Ok(over) });
                 }
-                other @ (NodeOutput::Opened { .. } | NodeOutput::Admission { .. } | NodeOutput::Flushed { .. }) => {
+                other @ (NodeOutput::Opened { .. }
+                | NodeOutput::Admission { .. }
+                | NodeOutput::Flushed { .. }
+                | NodeOutput::KvEvents(_)
+                | NodeOutput::KvReachable(_)) => {
                     self.other.push((node, other));
                 }
             }

@@ -1,8 +1,13 @@
 //! A node that runs for days: what is over is forgotten.
 
 use super::bench::{Net, ask, disaggregated, tokens};
-use crate::base::{Role, WorkerId};
+use crate::base::{Role, Time, WorkerId};
 use crate::engine::{EngineConfig, Timing};
+use crate::kv::Dialect;
+use crate::kv::index::{HashSpace, StreamSpec};
+use crate::kv::publish::PublisherOptions;
+use crate::kv::sync::{Subscriber, SyncInput, SyncOptions};
+use crate::kv::wire::EncodeForm;
 use crate::node::{Bootstrap, Exchange, GenerateAsk, NodeInput, NodeOutput, WorkerNode};
 use crate::protocol::Finish;
 
@@ -57,6 +62,44 @@ fn two_hundred_thousand_prompts_leave_no_more_than_the_cache_holds() {
     assert!(most <= (1 << 15) + 30, "{most} blocks and nodes");
     assert!(node.counters().evicted_tokens > 0);
     assert_eq!((node.works.len(), node.generates.len(), node.agenda.iter().count(), node.names.len()), (0, 0, 0, 0));
+}
+
+#[test]
+fn tokens_of_published_blocks_are_kept_as_long_as_the_blocks() {
+    let mut config = Net::new(&[WorkerId::new(Role::Colocated, 0)], &swift(), &[]).nodes[0].config.clone();
+    config.block_size = 4;
+    let mut node = WorkerNode::new(config);
+    let space = HashSpace { block_size: 4, hash_seed: 7 };
+    let (instance, max_blocks) = ("W0".to_owned(), 1 << 20);
+    let spec = StreamSpec { instance, dp_rank: 0, space, max_blocks, incarnation: None, register_ts_ms: None };
+    let mut subscriber = Subscriber::new();
+    let stream = subscriber.add(spec, SyncOptions::new(Dialect::Xllm), Time::ZERO).unwrap();
+    subscriber.input(Time::ZERO, stream, SyncInput::Connected, |_, _| {});
+    let form = EncodeForm::current(Dialect::Xllm);
+    let options = PublisherOptions { form, block_size: 4, topic: String::new(), dp_rank: 0, buffer_steps: 10 };
+    node.publish_events(&options, 0.0);
+    let (mut exchange, mut most) = (0, 0);
+    for round in 0..4_000u32 {
+        for nth in 0..10 {
+            exchange += 1;
+            let ask = Box::new(ask(if nth == 0 { tokens(0, 400) } else { tokens(round * 10 + nth, 5) }, 1));
+            node.handle_input(node.now, NodeInput::Generate { exchange: Exchange(exchange), ask });
+        }
+        while let Some(next) = node.poll_timeout() {
+            node.handle_timeout(next);
+        }
+        while let Some(output) = node.poll_output() {
+            if let NodeOutput::KvEvents(frames) = output {
+                subscriber.input(node.now, stream, SyncInput::Live(&frames), |_, _| {});
+            }
+        }
+        most = most.max(node.kept_tokens());
+        let found = &subscriber.index().query(&tokens(0, 400))[0];
+        assert_eq!((found.stream.synchronized, found.device_hit_tokens), (true, 400), "round {round}");
+    }
+    assert!(most <= 2 * (1 << 15), "{most} blocks");
+    let replies = node.replay_events(node.now, 0);
+    assert_eq!(replies.len(), 2, "a snapshot, made of tokens that were kept, and the end");
 }
 
 #[test]
