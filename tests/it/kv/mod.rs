@@ -7,8 +7,6 @@ mod driver;
 mod engines;
 mod etcd;
 mod fuzz_sync;
-mod discovery;
-mod etcd;
 mod fuzz_wire;
 mod peers;
 mod publisher;
