@@ -96,6 +96,7 @@ fn stores(
             tokens: run.flat_map(tokens_of).collect(),
             block_size,
             tier: Tier::Device,
+            bigram: false,
         }
     };
     starts.map(|start| batch(vec![KvEvent::Stored(event(start))])).collect()
@@ -164,6 +165,7 @@ fn query(block_size: u32) -> Outcome {
                 tokens: prompt[run.start * block_size as usize..run.end * block_size as usize].to_vec(),
                 block_size,
                 tier: Tier::Device,
+                bigram: false,
             };
             parent = stored.hashes.last().copied();
             feed(&mut writer, &[batch(vec![KvEvent::Stored(stored)])], &mut sequence)?;

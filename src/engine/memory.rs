@@ -197,7 +197,7 @@ impl Worker {
     pub(super) fn load_back(&mut self, tokens: u32) {
         if tokens > 0 {
             self.stats.host_loaded_tokens += u64::from(tokens);
-            self.loading = self.loading + self.reload_time(tokens.into());
+            self.loading += self.reload_time(tokens.into());
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Attempt {
 /// What it is to become.
 #[derive(Debug)]
 pub(super) enum Replay {
-    Snapshot(Snapshot),
+    Snapshot(Box<Snapshot>),
     History(Box<History>),
     Check(Check),
 }
@@ -54,7 +54,7 @@ impl StreamSync {
         self.ask_at = None;
         let replay = match (self.options.recovery, self.served) {
             (Recovery::None, _) => return,
-            (Recovery::Snapshot, _) => Replay::Snapshot(Snapshot::default()),
+            (Recovery::Snapshot, _) => Replay::Snapshot(Box::default()),
             (Recovery::History, Some(Served { sequence, proof, .. })) => Replay::Check(Check::new(sequence, proof)),
             (Recovery::History, None) => Replay::History(Box::new(History::new(self.kept.take()))),
         };
