@@ -1,6 +1,6 @@
 //! `cluster up`: all workers of a scenario and their router, on loopback ports, until a signal comes.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -16,11 +16,11 @@ use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::cli::use_hints::UseHints;
 use crate::cluster::Notice;
+use crate::live::Endpoint;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster, Notify};
 use crate::live::server::WorkerServerOptions;
-use crate::live::{Addresses, Endpoint};
 use crate::node::RetryRule;
-use crate::scenario::{Overlay, Scenario, fault_label, resolve_router};
+use crate::scenario::{KvSetup, Overlay, Scenario, fault_label, resolve_router};
 
 /// Time between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(20);
@@ -93,9 +93,9 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
     })?;
     let addresses = cluster.addresses();
     if args.told.json {
-        stdout::print(&line(addresses, speed).to_string())?;
+        stdout::print(&line(&cluster, speed).to_string())?;
     } else {
-        stdout::print(&table(addresses))?;
+        stdout::print(&table(&cluster))?;
         hints.lines(addresses).into_iter().for_each(|hint| terminal.messages.note(hint));
     }
     while signals.caught().is_none() {
@@ -115,6 +115,7 @@ impl UpArgs {
             return Err(Failure::input(cause).hint("give a lower `--base-port`, or none"));
         }
         let messages = terminal.messages.clone();
+        let kv = KvSetup::new(&scenario, self.sglang.block_size).map(|kv| kv.publishing.options);
         let plan = ClusterPlan::new(scenario.cluster, scenario.engine, self.sglang.block_size);
         Ok(ClusterPlan {
             faults: scenario.fault,
@@ -125,6 +126,7 @@ impl UpArgs {
             worker: WorkerServerOptions { log: self.told.log(terminal), ..self.sglang.apply(plan.worker) },
             retry: self.retries.then_some(RetryRule::SMG),
             notify: Some(Notify::new(move |notice| messages.note(said(notice)))),
+            kv,
             ..plan
         })
     }
@@ -143,10 +145,13 @@ fn said(notice: Notice) -> String {
     }
 }
 
-fn line(addresses: &Addresses, speed: f64) -> Value {
+fn line(cluster: &EmbeddedCluster, speed: f64) -> Value {
+    let addresses = cluster.addresses();
     let workers = addresses.workers().map(|(id, at)| {
+        let kv = cluster.kv_addresses().get(&id);
         json!({
             "worker": id.to_string(), "role": role_name(id.role), "url": at.url, "bootstrap_port": at.bootstrap_port,
+            "kv_events": kv.map(|kv| zmq_url(kv.events)), "kv_replay": kv.map(|kv| zmq_url(kv.replay)),
         })
     });
     json!({
@@ -155,18 +160,28 @@ fn line(addresses: &Addresses, speed: f64) -> Value {
     })
 }
 
-fn table(addresses: &Addresses) -> String {
-    let mut rows = vec![["NAME", "ROLE", "URL", "BOOTSTRAP PORT"].map(String::from)];
-    rows.extend(addresses.router.iter().map(|url| ["router".into(), "router".into(), url.clone(), String::new()]));
+fn table(cluster: &EmbeddedCluster) -> String {
+    let (addresses, kv) = (cluster.addresses(), cluster.kv_addresses());
+    let mut rows = vec![["NAME", "ROLE", "URL", "BOOTSTRAP PORT", "KV EVENTS", "KV REPLAY"].map(String::from)];
+    let router = |url: &String| ["router", "router", url, "", "", ""].map(String::from);
+    rows.extend(addresses.router.iter().map(router));
     rows.extend(addresses.workers().map(|(id, at): (WorkerId, &Endpoint)| {
         let port = at.bootstrap_port.map(|port| port.to_string()).unwrap_or_default();
-        [id.to_string(), role_name(id.role).to_owned(), at.url.clone(), port]
+        let kv = kv.get(&id).map(|kv| [zmq_url(kv.events), zmq_url(kv.replay)]);
+        let [events, replay] = kv.unwrap_or_default();
+        [id.to_string(), role_name(id.role).to_owned(), at.url.clone(), port, events, replay]
     }));
+    // No columns of nothing.
+    let shown = if kv.is_empty() { 4 } else { 6 };
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2)];
-    let shown = rows.iter().map(|[name, role, url, port]| {
-        let [a, b, c] = widths;
-        format!("{name:<a$}  {role:<b$}  {url:<c$}  {port}").trim_end().to_owned() + "\n"
-    });
-    shown.collect()
+    let widths: Vec<usize> = (0..shown).map(width).collect();
+    let line = |row: &[String; 6]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn zmq_url(address: SocketAddr) -> String {
+    format!("tcp://{address}")
 }

@@ -3,20 +3,28 @@
 //! Owns the order of things before a live run: secrets, embedded cluster, a look at the servers, open files. What is wrong
 //! is told before a run folder is claimed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use crate::cli::exit::Failure;
+use crate::cli::index::{feed_failure, feed_options};
 use crate::cli::progress::Schedule;
 use crate::cli::terminal::Terminal;
-use crate::live::driver::{DriveOptions, LiveError, Shortage};
+use crate::live::driver::{Beside, DriveOptions, LiveError, Shortage};
+use crate::live::kv::service::Log;
+use crate::live::kv::{RunIndex, embedded_feed};
 use crate::live::{self, Embedded, ResolveError, Resolved, SecretError, Target};
 use crate::record::TargetFacts;
 use crate::replay::{Observer, RunEnd};
-use crate::scenario::{Overlay, Scenario, Setup};
+use crate::scenario::{KvSetup, Overlay, Scenario, Setup};
 use crate::trace::Trace;
+
+/// Longest wait for streams to come in step before a run, from the emulated cluster and from servers elsewhere.
+const STREAMS_HERE: Duration = Duration::from_millis(300);
+const STREAMS_ELSEWHERE: Duration = Duration::from_secs(2);
 
 /// What requests are sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -108,6 +116,7 @@ pub struct Ready {
     /// What should be known beforehand, a sentence each.
     pub hints: Vec<String>,
     cluster: Option<Embedded>,
+    index: Option<RunIndex>,
 }
 
 impl Ready {
@@ -126,6 +135,10 @@ impl Ready {
         let mut hints = found.hints;
         hints.extend(descriptors.warning());
         hints.extend(warnings);
+        let index = match &setup.kv {
+            Some(kv) => Some(follow(scenario, kv, cluster.as_ref(), &target)?),
+            None => None,
+        };
         let options = DriveOptions {
             speed: scenario.live.emulation_speed,
             drain: Duration::from_secs_f64(scenario.live.drain_s),
@@ -133,14 +146,15 @@ impl Ready {
             descriptors,
             clock: cluster.as_ref().and_then(Embedded::clock),
         };
-        Ok(Ready { target, options, facts, hints, cluster })
+        Ok(Ready { target, options, facts, hints, cluster, index })
     }
 
     /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.
     pub fn drive(self, trace: &Arc<Trace>, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, Failure> {
-        let Ready { target, options, mut cluster, .. } = self;
+        let Ready { target, options, mut cluster, index, .. } = self;
         let notices = cluster.as_mut().and_then(Embedded::notices);
-        let ended = live::driver::drive(trace, setup, target, options, notices, observer).map_err(stopped)?;
+        let beside = Beside { notices, index };
+        let ended = live::driver::drive(trace, setup, target, options, beside, observer).map_err(stopped)?;
         cluster.map(Embedded::stop).transpose().map_err(Failure::broke)?;
         Ok(ended)
     }
@@ -158,6 +172,21 @@ impl Ready {
             terminal.messages.warning(warning);
         }
     }
+}
+
+/// Starts what feeds the index, and gives its streams a moment to come in step.
+fn follow(scenario: &Scenario, kv: &KvSetup, cluster: Option<&Embedded>, target: &Target) -> Result<RunIndex, Failure> {
+    let speed = scenario.live.emulation_speed;
+    let file = &scenario.kv_events.config;
+    let (options, longest) = match cluster {
+        Some(cluster) => (embedded_feed(cluster.kv_addresses(), &kv.follow, speed), STREAMS_HERE),
+        None if file.is_empty() => (embedded_feed(&BTreeMap::new(), &kv.follow, speed), Duration::ZERO),
+        None => (feed_options(file, None, Log::silent())?, STREAMS_ELSEWHERE),
+    };
+    let (setup, addresses) = (kv.follow.clone(), target.addresses.clone());
+    let mut index = RunIndex::start(options, cluster.is_some(), setup, addresses, speed).map_err(feed_failure)?;
+    index.settle(longest);
+    Ok(index)
 }
 
 /// Period of the looks in wall time; not so short that looks are all the workers do.

@@ -14,7 +14,7 @@ use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::clock::Clock;
-use crate::live::server::{ApiKey, WorkerServerOptions, run_worker};
+use crate::live::server::{ApiKey, KvPublishing, WorkerServerOptions, run_worker};
 use crate::live::url_at;
 use crate::node::NodeConfig;
 use crate::scenario::{self, Overlay, Scenario};
@@ -59,6 +59,12 @@ pub struct WorkerArgs {
     /// Further port, which decode workers pull KV from; 0: a free one. Default: the same as `--port`.
     #[arg(long, value_name = "PORT", help_heading = "Server")]
     bootstrap_port: Option<u16>,
+    /// Port on which KV events are published; 0: a free one. Default: none are.
+    #[arg(long, value_name = "PORT", help_heading = "KV events")]
+    kv_events_port: Option<u16>,
+    /// Port on which past KV events are asked for; 0: a free one.
+    #[arg(long, value_name = "PORT", requires = "kv_events_port", default_value = "0", help_heading = "KV events")]
+    kv_replay_port: u16,
     /// Name of the model in answers.
     #[arg(long, value_name = "NAME", default_value = "emulated", help_heading = "Server")]
     model: String,
@@ -81,7 +87,8 @@ pub struct WorkerArgs {
 pub fn run(args: &WorkerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let scenario = args.scenario()?;
     let id = args.id(&scenario)?;
-    let options = args.options(&scenario, terminal)?;
+    let kv = args.kv(&scenario)?;
+    let options = WorkerServerOptions { kv, ..args.options(&scenario, terminal)? };
     let signals = Signals::install()?;
     let http = args.listen.bind()?;
     let bootstrap = args.bootstrap_port.map(|port| args.listen.bind_at(port)).transpose()?;
@@ -94,7 +101,7 @@ pub fn run(args: &WorkerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         faults: scenario.fault,
         strikes: None,
     };
-    tell(args, &config, (options.identity, &http, bootstrap.as_ref()))?;
+    tell(args, &config, &options, (&http, bootstrap.as_ref()))?;
     run_worker(http, bootstrap, config, options, move || signals.caught().is_some()).map_err(stopped)?;
     Ok(Exit::Ok)
 }
@@ -103,21 +110,25 @@ pub fn run(args: &WorkerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 fn tell(
     args: &WorkerArgs,
     config: &NodeConfig,
-    (identity, http, bootstrap): (Option<u32>, &TcpListener, Option<&TcpListener>),
+    options: &WorkerServerOptions,
+    (http, bootstrap): (&TcpListener, Option<&TcpListener>),
 ) -> Result<(), Failure> {
     let at = address(http)?;
     let bootstrap_port = address(bootstrap.unwrap_or(http))?.port();
     let (url, is_prefill) = (url_at(at), config.id.role == Role::Prefill);
+    let kv = options.kv.as_ref();
     if args.told.json {
         let line = json!({
             "worker": config.id.to_string(), "role": role_name(config.id.role), "url": url, "port": at.port(),
-            "bootstrap_port": is_prefill.then_some(bootstrap_port), "incarnation": identity,
+            "bootstrap_port": is_prefill.then_some(bootstrap_port), "incarnation": options.identity,
+            "kv_events": kv.map(|kv| kv.events.to_string()), "kv_replay": kv.map(|kv| kv.replay.to_string()),
             "pid": std::process::id(),
         });
         return stdout::print(&line.to_string());
     }
     let bootstrap = if is_prefill { format!(" bootstrap {bootstrap_port}") } else { String::new() };
-    stdout::print(&format!("{} {url}{bootstrap}", config.id))
+    let kv = kv.map(|kv| format!(" kv events {} replay {}", kv.events, kv.replay)).unwrap_or_default();
+    stdout::print(&format!("{} {url}{bootstrap}{kv}", config.id))
 }
 
 impl WorkerArgs {
@@ -145,6 +156,15 @@ impl WorkerArgs {
         let cause = format!("{id} is not in the scenario, which has {count} {key} workers");
         let more = u32::from(id.index) + 1;
         Err(Failure::input(cause).hint(format!("give `--set cluster.{key}={more}`, or a worker that is there")))
+    }
+
+    /// What is published where.
+    fn kv(&self, scenario: &Scenario) -> Result<Option<KvPublishing>, Failure> {
+        let Some(port) = self.kv_events_port else { return Ok(None) };
+        // Bound to find a free port, and to refuse one that is taken; the server binds it again.
+        let at = |port| Ok::<_, Failure>(address(&self.listen.bind_at(port)?)?.into());
+        let publisher = scenario::publisher(&scenario.kv_events, self.sglang.block_size);
+        Ok(Some(KvPublishing { publisher, events: at(port)?, replay: at(self.kv_replay_port)? }))
     }
 
     fn options(&self, scenario: &Scenario, terminal: &Terminal) -> Result<WorkerServerOptions, Failure> {

@@ -64,6 +64,11 @@ impl<M> Agenda<M> {
         self.heap.pop().map(|Reverse(next)| next.message)
     }
 
+    /// How much is still to come.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     /// Everything that is still to come, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &M> {
         self.heap.iter().map(|Reverse(next)| &next.message)

@@ -139,6 +139,16 @@ pub enum FaultKind {
     OpenFailure,
     /// The PD router restarts: its counters and sticky map start anew.
     RouterRestart,
+    /// Batches of KV events of `worker` (of any, without) are lost.
+    KvEventDrop,
+    /// They arrive twice.
+    KvEventDuplicate,
+    /// Each is overtaken by the one that follows it.
+    KvEventReorder,
+    /// The publisher of `worker` begins anew, with sequence number 0 and without a history; its cache stays.
+    PublisherRestart,
+    /// The address at which KV events of `worker` (of any, without) are looked for is wrong: nothing answers there.
+    KvEndpointWrong,
 }
 
 /// What a fault does to a whole process, beyond what the processes do themselves.
@@ -157,6 +167,29 @@ pub enum Outage {
 }
 
 impl FaultKind {
+    /// It makes the run hear something else of KV events than was said.
+    pub fn is_of_kv_events(self) -> bool {
+        match self {
+            FaultKind::KvEventDrop
+            | FaultKind::KvEventDuplicate
+            | FaultKind::KvEventReorder
+            | FaultKind::PublisherRestart
+            | FaultKind::KvEndpointWrong => true,
+            FaultKind::Kill
+            | FaultKind::Restart
+            | FaultKind::Leave
+            | FaultKind::Join
+            | FaultKind::SlowWorker
+            | FaultKind::SlowLink
+            | FaultKind::TransferFailure
+            | FaultKind::Hang
+            | FaultKind::AdmissionTimeout
+            | FaultKind::ErrorResponse
+            | FaultKind::OpenFailure
+            | FaultKind::RouterRestart => false,
+        }
+    }
+
     /// `None`: it concerns what a worker does, not whether it is there.
     pub fn outage(self) -> Option<Outage> {
         match self {
@@ -171,7 +204,12 @@ impl FaultKind {
             | FaultKind::Hang
             | FaultKind::AdmissionTimeout
             | FaultKind::ErrorResponse
-            | FaultKind::OpenFailure => None,
+            | FaultKind::OpenFailure
+            | FaultKind::KvEventDrop
+            | FaultKind::KvEventDuplicate
+            | FaultKind::KvEventReorder
+            | FaultKind::PublisherRestart
+            | FaultKind::KvEndpointWrong => None,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::cluster::agenda::Agenda;
 use crate::cluster::faults::{Fault, Faults};
 use crate::cluster::flight::Flight;
 use crate::cluster::links::Links;
+use crate::cluster::publish::{KvMail, KvWord, Publishing};
 use crate::cluster::router::PdRouter;
 use crate::cluster::site::Site;
 use crate::cluster::{ClusterConfig, FaultKind};
@@ -38,6 +39,12 @@ pub struct Cluster {
     pub(super) requests: u64,
     pub(super) pairs: BTreeMap<(usize, usize), TransferRecord>,
     agenda: Agenda<Message>,
+    pub(super) publishing: Option<Publishing>,
+    /// Messages about KV events on their way.
+    pub(super) kv_mails: usize,
+    /// They take no time: the run has not begun.
+    pub(super) kv_at_once: bool,
+    pub(super) kv_words: VecDeque<(WorkerId, KvWord)>,
     pub(super) events: VecDeque<Event>,
     pub(super) notices: VecDeque<Notice>,
 }
@@ -100,6 +107,11 @@ pub(super) enum Message {
         site: usize,
         state: WorkerState,
     },
+    Kv {
+        site: usize,
+        connection: u32,
+        mail: KvMail,
+    },
 }
 
 impl Cluster {
@@ -126,6 +138,10 @@ impl Cluster {
             requests: 0,
             pairs: BTreeMap::new(),
             agenda: Agenda::default(),
+            publishing: None,
+            kv_mails: 0,
+            kv_at_once: false,
+            kv_words: VecDeque::new(),
             events: VecDeque::new(),
             notices: VecDeque::new(),
         };
@@ -221,6 +237,7 @@ impl Cluster {
             Message::FaultBegins(fault) => self.begin_fault(cx, fault),
             Message::FaultEnds(fault) => self.end_fault(cx, fault),
             Message::Discovered { site, state } => self.discovered(site, state),
+            Message::Kv { site, connection, mail } => self.take_mail(cx, site, connection, mail),
         }
     }
 
@@ -262,6 +279,7 @@ impl Cluster {
                 }
             }
         }
+        self.publish(cx, site);
         let wake = self.sites[site].worker.as_ref().and_then(Worker::poll_timeout);
         if let Some(at) = wake.filter(|at| self.sites[site].wake.is_none_or(|planned| *at < planned)) {
             self.sites[site].wake = Some(at);
@@ -271,6 +289,10 @@ impl Cluster {
 
     pub(super) fn schedule(&mut self, at: Time, message: Message) {
         self.agenda.schedule(at, message);
+    }
+
+    pub(super) fn agenda_len(&self) -> usize {
+        self.agenda.len()
     }
 
     pub(super) fn hop(&self) -> Dur {

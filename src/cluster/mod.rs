@@ -11,6 +11,8 @@ mod flight;
 mod links;
 mod machine;
 mod outage;
+mod outlet;
+mod publish;
 mod report;
 mod route;
 mod router;
@@ -24,5 +26,7 @@ pub use config::{ClusterConfig, FaultConfig, FaultKind, LinkConfig, Outage, Rout
 pub use faults::{Fault, Faults, Strikes};
 pub use links::Links;
 pub use machine::{Cluster, Notice};
+pub use outlet::{Outlet, Telling};
+pub use publish::{KvWord, Publishing};
 pub use report::{Process, worker_record};
 pub use router::{Eligible, PdRouter, RouteAsk, Wish, prefix_keys};

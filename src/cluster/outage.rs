@@ -26,6 +26,8 @@ impl Cluster {
                 self.bring_up(cx, site);
             }
             (Some(Outage::Router), _) => self.router = PdRouter::new(&self.config.router),
+            (None, Some(site)) if fault.kind == FaultKind::PublisherRestart => self.restart_publisher(cx, site),
+            (None, site) if fault.kind == FaultKind::KvEndpointWrong => self.lose_address(cx, site),
             (None, _) => self.set_speeds(cx, &fault),
             (Some(Outage::Kill | Outage::Leave | Outage::Restart | Outage::Join), None) => {
                 panic!("the scenario was checked: {:?} names its worker", fault.kind)
@@ -39,6 +41,7 @@ impl Cluster {
         let site = fault.worker.map(|worker| self.site(worker));
         match (fault.kind.outage(), site) {
             (Some(Outage::Kill), Some(site)) if !self.faults.keeps_down(self.sites[site].id) => self.bring_up(cx, site),
+            (None, site) if fault.kind == FaultKind::KvEndpointWrong => self.find_address(cx, site),
             (None, _) => self.set_speeds(cx, &fault),
             (Some(Outage::Kill | Outage::Leave | Outage::Restart | Outage::Join | Outage::Router), _) => {}
         }
@@ -59,6 +62,7 @@ impl Cluster {
 
     fn kill(&mut self, cx: Cx<'_>, site: usize, state: WorkerState) {
         let Some(worker) = self.sites[site].worker.take() else { return };
+        self.close_outlet(cx, site);
         let past = Process::of(&worker);
         let crash = worker.crash(cx.now);
         self.sites[site].wake = None;
@@ -91,6 +95,8 @@ impl Cluster {
         let mut worker = Worker::new(place.id, place.incarnation, &self.engine, self.block_size);
         worker.set_slow_factor(cx.now, self.faults.slowdown(FaultKind::SlowWorker, place.id));
         place.worker = Some(worker);
+        self.open_outlet(cx, site);
+        let place = &self.sites[site];
         let state = WorkerState::Up { incarnation: place.incarnation };
         let delay = Dur::from_millis(self.config.discovery_delay_ms);
         self.schedule(cx.now + delay, Message::Discovered { site, state });

@@ -1,6 +1,8 @@
 //! A worker's address in the cluster, whoever runs there.
 
 use crate::base::{Time, WorkerId};
+use crate::cluster::outlet::Outlet;
+use crate::cluster::publish::Connection;
 use crate::cluster::report::Process;
 use crate::engine::{EngineConfig, Worker};
 
@@ -20,6 +22,10 @@ pub(super) struct Site {
     pub past: Vec<Process>,
     /// When the worker's next wake is scheduled.
     pub wake: Option<Time>,
+    /// Publisher of KV events, where there is one.
+    pub outlet: Option<Outlet>,
+    /// The subscriber's connection to it.
+    pub connection: Connection,
 }
 
 impl Site {
@@ -34,6 +40,8 @@ impl Site {
             transfer_errors: 0,
             past: Vec::new(),
             wake: None,
+            outlet: None,
+            connection: Connection::default(),
         }
     }
 }

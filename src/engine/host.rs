@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 
 use crate::base::{Dur, Time};
-use crate::engine::prefix::{CacheChange, PrefixCache};
-use crate::kv::{BlockPath, BlockTree, Moved, NodeId};
+use crate::engine::prefix::PrefixCache;
+use crate::kv::{BlockPath, BlockTree, CacheChange, Moved, NodeId};
 
 /// See the module. Counts are blocks.
 #[derive(Debug)]

@@ -26,7 +26,6 @@ pub use config::{EngineConfig, SessionTrim, Timing};
 pub use cost::{Batch, Cost, CostModel, PrefillPart};
 pub use job::{Done, Job};
 pub use message::{Cx, DropReason, Input, Output, Tokens};
-pub use prefix::CacheChange;
 pub use serve::Queues;
 pub use stats::{UsageMeter, WorkerStats};
 pub use worker::{Crash, Worker};

@@ -4,8 +4,8 @@
 //! pages; cached ones are whole blocks.
 //! Invariant (asserted): capacity = free + cached + reserved, locked ≤ cached, nothing negative.
 
-use crate::engine::prefix::{CacheChange, PrefixCache};
-use crate::kv::{BlockPath, BlockTree, Moved, NodeId};
+use crate::engine::prefix::PrefixCache;
+use crate::kv::{BlockPath, BlockTree, CacheChange, Moved, NodeId};
 
 /// See the module. Counts are tokens.
 #[derive(Debug)]

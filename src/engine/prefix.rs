@@ -7,22 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::kv::{BlockPath, BlockTree, Moved, NodeId};
+use crate::kv::{BlockPath, BlockTree, CacheChange, Moved, NodeId};
 
 const ABSENT: u32 = u32::MAX;
-
-/// Blocks of one node that entered or left the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CacheChange {
-    /// Node of the block tree.
-    pub node: NodeId,
-    /// Depth before the first block.
-    pub from: u32,
-    /// Depth of the last one.
-    pub to: u32,
-    /// They are held now; else they are gone.
-    pub stored: bool,
-}
 
 /// See the module. Counts are blocks.
 #[derive(Debug, Default)]

@@ -5,9 +5,8 @@ use crate::base::{SessionIx, Time};
 use crate::engine::host::HostTier;
 use crate::engine::job::Job;
 use crate::engine::message::{Cx, Input, Output, Tokens};
-use crate::engine::prefix::CacheChange;
 use crate::engine::worker::Worker;
-use crate::kv::{BlockPath, Moved, NodeId};
+use crate::kv::{BlockPath, CacheChange, Moved, NodeId};
 
 /// Requests by where they are, and tokens of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -414,7 +414,7 @@ fn first_evicted_and_again(host_pool_tokens: u64) -> Vec<(u32, u64)> {
     seen
 }
 
-fn blocks(change: &crate::engine::CacheChange) -> i64 {
+fn blocks(change: &crate::kv::CacheChange) -> i64 {
     let blocks = i64::from(change.to - change.from);
     if change.stored { blocks } else { -blocks }
 }

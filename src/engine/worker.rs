@@ -184,6 +184,11 @@ impl Worker {
         Crash { requests: done, calls, stats: self.stats }
     }
 
+    /// Which worker it is.
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
     /// What `/v1/loads` says.
     pub fn load(&self) -> LoadReport {
         LoadReport {

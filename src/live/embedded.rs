@@ -1,13 +1,14 @@
 //! [`Embedded`]: the emulated cluster of a scenario, started for one run, and what it says of its faults.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{Receiver, channel};
 
-use crate::base::Dur;
+use crate::base::{Dur, WorkerId};
 use crate::cluster::{FaultConfig, Notice};
 use crate::live::clock::Clock;
-use crate::live::cluster::{ClusterError, ClusterPlan, EmbeddedCluster, Notify};
+use crate::live::cluster::{ClusterError, ClusterPlan, EmbeddedCluster, KvAddress, Notify};
 use crate::live::{Addresses, Heard};
 use crate::record::LedgerKind;
 use crate::scenario::{Scenario, Setup, fault_label};
@@ -50,6 +51,7 @@ impl Embedded {
             seed: scenario.seed,
             speed: scenario.live.emulation_speed,
             notify: Some(Notify::new(tell)),
+            kv: setup.kv.as_ref().map(|kv| kv.publishing.options.clone()),
             ..ClusterPlan::new(setup.cluster.clone(), setup.engine.clone(), block_size)
         })?;
         Ok(Embedded { cluster, lead: Dur(lead.as_nanos() as u64), notices: Some(notices) })
@@ -58,6 +60,11 @@ impl Embedded {
     /// Where everything is.
     pub fn addresses(&self) -> &Addresses {
         self.cluster.addresses()
+    }
+
+    /// Where KV events are published, of every worker that publishes.
+    pub fn kv_addresses(&self) -> &BTreeMap<WorkerId, KvAddress> {
+        self.cluster.kv_addresses()
     }
 
     /// The clock of the run, by which the faults go: ahead of now unless looking at the cluster took long.

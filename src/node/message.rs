@@ -3,6 +3,7 @@
 use crate::base::{Dur, Time, WorkerId};
 use crate::cluster::{ClusterConfig, FaultConfig, Strikes};
 use crate::engine::EngineConfig;
+use crate::kv::publish::Message;
 use crate::protocol::{AdmitKind, AdmitReason, Finish, Phases};
 
 /// One HTTP exchange at this node; the server gives each a new number.
@@ -240,6 +241,10 @@ pub enum NodeOutput {
         /// What to tell D.
         over: HandedOver,
     },
+    /// A message of KV events to all who subscribe.
+    KvEvents(Message),
+    /// A fault hides where KV events are published, or they are to be found again.
+    KvReachable(bool),
 }
 
 /// How far an answer is.

@@ -55,6 +55,8 @@ labels! {
         CarChoice = "car-choice",
         /// Streams of the KV index are not in step some time after the start.
         IndexNotInStep = "index-not-in-step",
+        /// A stream of KV events came in step with its publisher, or lost its place, and why.
+        KvStream = "kv-stream",
     }
 }
 

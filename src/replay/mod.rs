@@ -21,6 +21,7 @@ mod plan;
 mod record;
 mod schedule;
 mod stop;
+mod streams;
 mod turn;
 
 #[cfg(test)]
@@ -30,3 +31,4 @@ pub use config::{FirstTurn, Mechanism, OnTurnFailure, ReplayConfig, Schedule};
 pub use index::NoIndex;
 pub use machine::{IndexWatch, ReplayFacts, Replayer, ReplayerConfig, WakeReason};
 pub use observer::{Observer, Progress, RunEnd, RunStatus};
+pub use streams::{stream_facts, stream_line, told_change};

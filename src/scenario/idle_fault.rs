@@ -42,6 +42,9 @@ fn never_called(kind: FaultKind, scenario: &Scenario) -> Option<String> {
         {
             "admission.append and admission.seed are both router, so no worker is asked"
         }
+        kind if kind.is_of_kv_events() && !scenario.kv_events.is_on(scenario.policy.reads_index()) => {
+            "no worker publishes KV events: set kv_events.enabled = \"on\", or a policy that reads the index"
+        }
         FaultKind::RouterRestart if mechanism == Mechanism::Dp => "mechanism dp has no PD router",
         FaultKind::Kill
         | FaultKind::Restart
@@ -54,7 +57,12 @@ fn never_called(kind: FaultKind, scenario: &Scenario) -> Option<String> {
         | FaultKind::AdmissionTimeout
         | FaultKind::ErrorResponse
         | FaultKind::OpenFailure
-        | FaultKind::RouterRestart => return None,
+        | FaultKind::RouterRestart
+        | FaultKind::KvEventDrop
+        | FaultKind::KvEventDuplicate
+        | FaultKind::KvEventReorder
+        | FaultKind::PublisherRestart
+        | FaultKind::KvEndpointWrong => return None,
     };
     Some(why.to_owned())
 }

@@ -6,6 +6,7 @@
 
 use super::conflicts::{header_mode, resolve_router};
 use super::error::{Problem, SetupError};
+use super::kv_setup::KvSetup;
 use super::model::Scenario;
 use super::validate::problem;
 use super::validate_cost::check_span;
@@ -24,6 +25,8 @@ pub struct Setup {
     pub cluster: ClusterConfig,
     /// Every worker of it.
     pub engine: EngineConfig,
+    /// Who publishes KV events, and how they are followed; absent without an index.
+    pub kv: Option<KvSetup>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
 }
@@ -37,7 +40,8 @@ impl Setup {
         resolve_router(&mut scenario);
         let faults = resolve_faults(trace, &scenario.fault)?;
         let replayer = replayer_config(&scenario, &faults, run_id);
-        Ok(Setup { replayer, cluster: scenario.cluster, engine: scenario.engine, faults })
+        let kv = KvSetup::new(&scenario, trace.meta.block_size);
+        Ok(Setup { replayer, kv, cluster: scenario.cluster, engine: scenario.engine, faults })
     }
 }
 

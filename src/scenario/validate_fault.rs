@@ -43,6 +43,11 @@ pub fn fault_fields(kind: FaultKind) -> FaultFields {
         FaultKind::ErrorResponse => (&["status"], REFUSED, ALL),
         FaultKind::OpenFailure => (&["worker"], &["status", "times", "duration_s"], D),
         FaultKind::RouterRestart => (&[], &[], &[]),
+        FaultKind::KvEventDrop | FaultKind::KvEventDuplicate | FaultKind::KvEventReorder => {
+            (&[], &["worker", "times", "duration_s"], ALL)
+        }
+        FaultKind::PublisherRestart => (&["worker"], &[], ALL),
+        FaultKind::KvEndpointWrong => (&[], &["worker", "duration_s"], ALL),
     };
     FaultFields { needs, takes, roles }
 }
@@ -62,6 +67,11 @@ pub fn fault_label(kind: FaultKind) -> &'static str {
         FaultKind::ErrorResponse => "error-response",
         FaultKind::OpenFailure => "open-failure",
         FaultKind::RouterRestart => "router-restart",
+        FaultKind::KvEventDrop => "kv-event-drop",
+        FaultKind::KvEventDuplicate => "kv-event-duplicate",
+        FaultKind::KvEventReorder => "kv-event-reorder",
+        FaultKind::PublisherRestart => "publisher-restart",
+        FaultKind::KvEndpointWrong => "kv-endpoint-wrong",
     }
 }
 

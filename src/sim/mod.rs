@@ -2,6 +2,7 @@
 //!
 //! Invariant: the earliest event first, ties in order of creation; a run that stops making progress fails loudly.
 
+mod follow;
 mod guard;
 mod run;
 

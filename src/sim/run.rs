@@ -11,6 +11,7 @@ use crate::engine::Cx;
 use crate::record::{LedgerEvent, LedgerKind, RunFacts};
 use crate::replay::{NoIndex, Observer, Progress, Replayer, ReplayerConfig, RunEnd, RunStatus};
 use crate::scenario::{Scenario, Setup, SetupError, fault_label};
+use crate::sim::follow::Follower;
 use crate::sim::guard::Guard;
 use crate::trace::{Trace, ideal_hits};
 
@@ -75,14 +76,28 @@ pub fn run(trace: &Trace, scenario: &Scenario, run_id: &str, observer: &mut dyn 
 /// Replays `trace` in virtual time on the machines of `setup`. The same arguments give the same records.
 pub fn drive(trace: &Trace, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, SimError> {
     let ideal_hits = ideal_hits(trace);
-    let cluster = Cluster::new(&setup.cluster, &setup.engine, trace.meta.block_size, setup.faults);
+    // Nothing is lost on the way to the run but by a fault: without one a calibration would find nothing.
+    let can_lose = setup.faults.iter().any(|fault| fault.kind.is_of_kv_events());
+    let mut cluster = Cluster::new(&setup.cluster, &setup.engine, trace.meta.block_size, setup.faults);
     let replayer = ReplayerConfig { initial_loads: cluster.loads(), ..setup.replayer };
     let session_ids: Vec<&str> = trace.sessions.iter().map(|session| session.id.as_str()).collect();
+    let mut replayer = Replayer::new(trace, replayer, &ideal_hits);
+    let follower = setup.kv.map(|kv| {
+        let cx = Cx { now: Time::ZERO, tree: &trace.tree, names: &session_ids };
+        cluster.start_publishing(kv.publishing, cx);
+        let mut follower = Follower::new(kv.follow, can_lose);
+        follower.begin(cx, &mut cluster);
+        follower
+    });
+    if let Some(follower) = &follower {
+        replayer = replayer.with_index(Box::new(follower.lookup()));
+    }
     let mut driver = Driver {
         trace,
         session_ids: &session_ids,
-        replayer: Replayer::new(trace, replayer, &ideal_hits),
+        replayer,
         cluster,
+        follower,
         guard: Guard::new(trace, setup.engine.chunk_tokens),
         observer,
         now: Time::ZERO,
@@ -109,6 +124,7 @@ struct Driver<'a> {
     session_ids: &'a Vec<&'a str>,
     replayer: Replayer<'a>,
     cluster: Cluster,
+    follower: Option<Follower>,
     guard: Guard,
     observer: &'a mut dyn Observer,
     now: Time,
@@ -122,10 +138,13 @@ impl<'a> Driver<'a> {
         while !self.replayer.is_done() {
             let replayer = self.replayer.poll_timeout().map(|(at, _)| at);
             let cluster = self.cluster.poll_timeout();
-            if cluster.is_none() && self.replayer.is_waiting() {
+            let follower = self.follower.as_ref().and_then(Follower::poll_timeout);
+            if self.cluster.is_idle() && self.replayer.is_waiting() {
                 return Err(self.stalled());
             }
-            let Some(next) = replayer.into_iter().chain(cluster).min() else { return Err(self.stalled()) };
+            let Some(next) = replayer.into_iter().chain(cluster).chain(follower).min() else {
+                return Err(self.stalled());
+            };
             if next > HORIZON {
                 return Err(SimError::Endless { at: self.now, left: self.replayer.planned() - self.replayer.ended() });
             }
@@ -135,6 +154,12 @@ impl<'a> Driver<'a> {
             if cluster == Some(next) {
                 self.cluster.handle_timeout(self.cx());
             }
+            let cx = self.cx();
+            if let Some(streams) = self.follower.as_mut().filter(|_| follower == Some(next)) {
+                streams.handle_timeout(cx, &mut self.cluster);
+            }
+            // What a publisher says reaches the index before the policy looks.
+            self.hear_publishers()?;
             if replayer == Some(next) {
                 self.replayer.handle_timeout(next);
             }
@@ -158,6 +183,9 @@ impl<'a> Driver<'a> {
             if let Some(action) = self.replayer.poll_action() {
                 self.cluster.handle_action(cx, action);
             } else if let Some(event) = self.cluster.poll_event() {
+                if let Some(follower) = &mut self.follower {
+                    follower.hear(cx, &mut self.cluster, &event);
+                }
                 self.replayer.handle_event(self.now, event);
             } else {
                 break;
@@ -173,6 +201,20 @@ impl<'a> Driver<'a> {
         while let Some((record, tokens)) = self.replayer.poll_record() {
             self.ended = self.ended.max(Time(record.ended_ns));
             self.observer.record(&record, &tokens)?;
+        }
+        Ok(())
+    }
+
+    /// Carries what publishers say over to the streams of the index.
+    fn hear_publishers(&mut self) -> Result<(), SimError> {
+        let cx = self.cx();
+        let Some(follower) = &mut self.follower else { return Ok(()) };
+        while let Some(word) = self.cluster.poll_kv() {
+            follower.take(cx, &mut self.cluster, word);
+            self.guard.step(self.now)?;
+        }
+        for line in follower.take_ledger() {
+            self.observer.ledger(&line)?;
         }
         Ok(())
     }
@@ -209,7 +251,7 @@ impl<'a> Driver<'a> {
             planned: replay.planned,
             counters_diverged_after: replay.counters_diverged_after,
             beliefs_corrected: replay.beliefs_corrected,
-            streams: Vec::new(),
+            streams: self.follower.as_ref().map(|follower| follower.facts(self.now)).unwrap_or_default(),
             harness: None,
         }
     }

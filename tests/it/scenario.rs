@@ -307,7 +307,8 @@ fn bad_text_is_refused_at_its_place() {
         (
             "[[fault]]\nat_s = 1",
             "x.toml:1:1: `fault[0].kind` is missing; write one of kill, restart, leave, join, slow-worker, slow-link, \
-             transfer-failure, hang, admission-timeout, error-response, open-failure, router-restart",
+             transfer-failure, hang, admission-timeout, error-response, open-failure, router-restart, kv-event-drop, \
+             kv-event-duplicate, kv-event-reorder, publisher-restart, kv-endpoint-wrong",
         ),
         (
             "[[fault]]\nkind = \"kill\"\nworker = \"D6\"",

@@ -97,7 +97,8 @@ pub fn feed_failure(error: FeedError) -> Failure {
 
 fn config(path: &str, registry: Option<&str>) -> Result<KvEventsConfig, Failure> {
     let text = fs::read(path).map_err(|error| {
-        Failure::input(format!("{path} cannot be read: {error}")).hint("give the file of the streams with `--config`")
+        Failure::input(format!("{path} cannot be read: {error}"))
+            .hint("give the file of the streams with `--config`, or with kv_events.config to a run")
     })?;
     let mut config =
         KvEventsConfig::parse(&text, path).map_err(|errors| Failure::inputs(errors.to_string().lines()))?;

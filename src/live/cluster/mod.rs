@@ -11,6 +11,7 @@ mod supervisor;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -18,10 +19,11 @@ use std::thread::JoinHandle;
 
 use thiserror::Error;
 
+use crate::base::WorkerId;
 use crate::live::Addresses;
 use crate::live::clock::Clock;
 
-pub use plan::{ClusterPlan, Notify, routed};
+pub use plan::{ClusterPlan, KvAddress, Notify, routed};
 use supervisor::{Command, Supervisor};
 
 /// Why a cluster could not be started, or what went wrong in it.
@@ -57,6 +59,7 @@ pub enum ClusterError {
 #[derive(Debug)]
 pub struct EmbeddedCluster {
     addresses: Addresses,
+    kv: BTreeMap<WorkerId, KvAddress>,
     clock: Clock,
     supervisor: Option<(mpsc::Sender<Command>, JoinHandle<Vec<String>>)>,
 }
@@ -69,17 +72,23 @@ impl EmbeddedCluster {
         let clock = Clock::start(plan.speed);
         let (mut supervisor, addresses) = Supervisor::new(plan, clock)?;
         supervisor.start_all()?;
+        let kv = supervisor.kv_addresses();
         let (commands, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("supervisor".into())
             .spawn(move || supervisor.run(&inbox))
             .map_err(|source| ClusterError::Start { name: "the supervisor".into(), source })?;
-        Ok(EmbeddedCluster { addresses, clock, supervisor: Some((commands, thread)) })
+        Ok(EmbeddedCluster { addresses, kv, clock, supervisor: Some((commands, thread)) })
     }
 
     /// Where everything is.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// Where KV events are published, of every worker that publishes.
+    pub fn kv_addresses(&self) -> &BTreeMap<WorkerId, KvAddress> {
+        &self.kv
     }
 
     /// The time all nodes share.

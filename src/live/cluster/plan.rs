@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use crate::base::Dur;
+use crate::base::{Dur, Role};
 use crate::cluster::{ClusterConfig, FaultConfig, Notice};
 use crate::engine::EngineConfig;
+use crate::kv::publish::PublisherOptions;
 use crate::live::Addresses;
 use crate::live::clock::Clock;
 use crate::live::server::{RouterServerOptions, WorkerServerOptions};
@@ -58,6 +59,21 @@ pub struct ClusterPlan {
     pub retry: Option<RetryRule>,
     /// Is told of faults.
     pub notify: Option<Notify>,
+    /// What every worker with a cache publishes; `None`: nothing.
+    pub kv: Option<PublisherOptions>,
+}
+
+/// Ports above a worker's own where it publishes KV events, and where it answers requests for past ones, when ports are not
+/// any that are free: those of the xLLM service.
+const KV_PORTS: [u16; 2] = [10_000, 30_000];
+
+/// Where a worker publishes KV events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvAddress {
+    /// What happens.
+    pub events: SocketAddr,
+    /// What happened.
+    pub replay: SocketAddr,
 }
 
 impl ClusterPlan {
@@ -75,6 +91,7 @@ impl ClusterPlan {
             worker: WorkerServerOptions::new(Clock::start(1.0)),
             retry: None,
             notify: None,
+            kv: None,
         }
     }
 
@@ -82,6 +99,17 @@ impl ClusterPlan {
     pub(super) fn address(&self, nth: usize) -> SocketAddr {
         let port = self.base_port.map_or(0, |base| base.saturating_add(nth as u16));
         SocketAddr::new(self.host, port)
+    }
+
+    /// Where the worker at `http` is to publish.
+    pub(super) fn kv_addresses(&self, http: SocketAddr) -> [SocketAddr; 2] {
+        let port = |above: u16| self.base_port.and_then(|_| http.port().checked_add(above)).unwrap_or(0);
+        KV_PORTS.map(|above| SocketAddr::new(self.host, port(above)))
+    }
+
+    /// Whether a worker has a cache to tell of.
+    pub(super) fn publishes(&self, role: Role) -> bool {
+        self.kv.is_some() && (role != Role::Decode || self.engine.decode_radix_cache)
     }
 
     /// Options of the router in front of these workers.

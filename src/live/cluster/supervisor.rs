@@ -3,18 +3,20 @@
 //! Faults inside a worker are the worker's own; here they are only announced. All nodes share one count of requests, by
 //! which faults of both kinds begin, and one count of strikes, which a restart does not renew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::ClusterError;
 use super::node::{End, Node};
-use super::plan::{ClusterPlan, routed};
+use super::plan::{ClusterPlan, KvAddress, routed};
+use super::port::Port;
 use crate::base::{Role, Time, WorkerId};
 use crate::cluster::{Fault, FaultKind, Faults, Notice, Outage, Strikes};
 use crate::live::clock::Clock;
-use crate::live::server::{Triggers, WorkerServerOptions, serve_router, serve_worker};
+use crate::live::kv::zmq;
+use crate::live::server::{KvPublishing, Triggers, WorkerServerOptions, serve_router, serve_worker};
 use crate::live::{Addresses, Endpoint, url_at};
 use crate::node::NodeConfig;
 
@@ -36,6 +38,8 @@ pub(super) struct Supervisor {
     plan: ClusterPlan,
     clock: Clock,
     workers: Vec<(WorkerId, Node)>,
+    /// Held for the ports of KV events.
+    kv: BTreeMap<WorkerId, [Port; 2]>,
     router: Option<(Node, Addresses)>,
     faults: Faults,
     // By time, then by number: what begins (false) or ends (true).
@@ -63,6 +67,7 @@ impl Supervisor {
         let router = port("router".into(), 0)?;
         let mut addresses = Addresses::default();
         let mut workers = Vec::new();
+        let mut kv = BTreeMap::new();
         for (nth, id) in ids.enumerate() {
             let node = port(id.to_string(), nth + 1)?;
             let list = match id.role {
@@ -72,6 +77,14 @@ impl Supervisor {
             };
             let bootstrap_port = (id.role == Role::Prefill).then(|| node.address().port());
             list.push(Endpoint { url: url_at(node.address()), bootstrap_port });
+            if plan.publishes(id.role) {
+                let reserve = |address| {
+                    let name = format!("KV events of {id}");
+                    Port::reserve(address).map_err(|source| ClusterError::Port { name, address, source })
+                };
+                let [events, replay] = plan.kv_addresses(node.address());
+                kv.insert(id, [reserve(events)?, reserve(replay)?]);
+            }
             workers.push((id, node));
         }
         let router = routed(&addresses).map(|behind| (router, behind));
@@ -85,6 +98,7 @@ impl Supervisor {
             plan,
             clock,
             workers,
+            kv,
             router,
             faults,
             agenda,
@@ -94,6 +108,12 @@ impl Supervisor {
             failed: Vec::new(),
         };
         Ok((supervisor, addresses))
+    }
+
+    /// Where KV events are published.
+    pub fn kv_addresses(&self) -> BTreeMap<WorkerId, KvAddress> {
+        let address = |[events, replay]: &[Port; 2]| KvAddress { events: events.address(), replay: replay.address() };
+        self.kv.iter().map(|(id, ports)| (*id, address(ports))).collect()
     }
 
     /// Starts the workers that are there from the beginning, then the router.
@@ -224,7 +244,11 @@ impl Supervisor {
             strikes: Some(self.strikes.clone()),
         };
         let triggers = Some(Arc::clone(&self.triggers));
-        let options = WorkerServerOptions { clock: self.clock, triggers, ..self.plan.worker.clone() };
+        let at = |port: &Port| zmq::Endpoint::from(port.address());
+        let kv = self.kv.get(id).zip(self.plan.kv.clone());
+        let kv =
+            kv.map(|([events, replay], publisher)| KvPublishing { publisher, events: at(events), replay: at(replay) });
+        let options = WorkerServerOptions { clock: self.clock, triggers, kv, ..self.plan.worker.clone() };
         node.start(move |listener, stop| serve_worker(listener, config, options, stop.wait()))
     }
 

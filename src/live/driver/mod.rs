@@ -31,6 +31,7 @@ use crate::live::clock::Clock;
 use crate::live::driver::harness::Sampler;
 use crate::live::driver::relay::{Halt, Told, relay};
 use crate::live::driver::turn::Turning;
+use crate::live::kv::RunIndex;
 use crate::live::probe::route_map;
 use crate::live::{Heard, Notices, Target};
 use crate::replay::{NoIndex, Observer, Replayer, ReplayerConfig, RunEnd};
@@ -71,6 +72,15 @@ pub struct DriveOptions {
     pub clock: Option<Clock>,
 }
 
+/// What goes on beside a run.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Words for the ledger.
+    pub notices: Option<Notices>,
+    /// The KV index, where there is one.
+    pub index: Option<RunIndex>,
+}
+
 /// Why a live run could not go to its end.
 #[derive(Debug, Error)]
 pub enum LiveError {
@@ -88,7 +98,7 @@ pub enum LiveError {
     Start(io::Error),
 }
 
-/// Replays `trace` against `target` in real time; `notices` go to the ledger. The observer is called from this thread.
+/// Replays `trace` against `target` in real time; what goes on `beside` it is told in the ledger. The observer is called from this thread.
 ///
 /// # Errors
 /// When the observer fails, or the driver cannot start; a target that misbehaves is a record.
@@ -97,7 +107,7 @@ pub fn drive(
     setup: Setup,
     target: Target,
     options: DriveOptions,
-    notices: Option<Notices>,
+    beside: Beside,
     observer: &mut dyn Observer,
 ) -> Result<RunEnd, LiveError> {
     let ideal_hits = ideal_hits(trace);
@@ -108,7 +118,7 @@ pub fn drive(
     let (told, tells) = sync_channel(TOLD);
     let (halt, halted) = oneshot::channel();
     thread::scope(|scope| {
-        let work = Work { trace, setup, ideal_hits: &ideal_hits, target, options, notices };
+        let work = Work { trace, setup, ideal_hits: &ideal_hits, target, options, beside };
         let run = move || run(work, Ends { clock, told, halted });
         let driver = thread::Builder::new().name("driver".into()).spawn_scoped(scope, run).map_err(LiveError::Start)?;
         let observed = relay(tells, clock, halt, observer);
@@ -143,11 +153,12 @@ struct Work<'t> {
     ideal_hits: &'t [u32],
     target: Target,
     options: DriveOptions,
-    notices: Option<Notices>,
+    beside: Beside,
 }
 
 fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
-    let Work { trace, setup, ideal_hits, target, options, notices } = work;
+    let Work { trace, setup, ideal_hits, target, options, beside } = work;
+    let Beside { notices, mut index } = beside;
     let runtime =
         Builder::new_current_thread().event_interval(TASKS_AT_ONCE).enable_all().build().map_err(LiveError::Start)?;
     let ended = runtime.block_on(async {
@@ -160,18 +171,28 @@ fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
             let workers = target.addresses.workers().map(|(worker, _)| worker).collect();
             health::watch(&client.looker(), workers, every, &heard);
         }
-        notices.map(|notices| tokio::spawn(pass_on(notices, heard)));
+        for notices in notices.into_iter().chain(index.as_mut().and_then(RunIndex::notices)) {
+            tokio::spawn(pass_on(notices, heard.clone()));
+        }
+        drop(heard);
         let initial_loads =
             if setup.replayer.policy.reads_loads() { client.loads(FIRST_LOADS).await } else { Vec::new() };
         let config = ReplayerConfig { initial_loads, ..setup.replayer };
         let replayer = Replayer::new(trace, config, ideal_hits);
-        let replayer = replayer.with_told_sends(ends.clock.of_wall(LAST_WORD));
+        let mut replayer = replayer.with_told_sends(ends.clock.of_wall(LAST_WORD));
+        if let Some(index) = &index {
+            replayer = replayer.with_index(Box::new(index.lookup()));
+        }
         let turning = Turning::new(replayer, client, ends, hears, options.drain);
         let ended = turning.run().await.map_err(LiveError::Start)?;
         if let Some(no_index) = ended.replayer.no_index() {
             return Err(LiveError::NoIndex(no_index.clone()));
         }
-        Ok::<_, LiveError>(end::settle(ended, &target, &options, sampler).await)
+        // Before sessions are closed, which takes time of no request.
+        let streams = index.as_ref().map(RunIndex::facts).unwrap_or_default();
+        let mut end = end::settle(ended, &target, &options, sampler).await;
+        end.facts.streams = streams;
+        Ok::<_, LiveError>(end)
     })?;
     // Tasks that still wait for a socket have nothing more to say.
     runtime.shutdown_background();

@@ -5,5 +5,8 @@
 
 pub mod ask;
 pub mod registry;
+mod run;
 pub mod service;
 pub mod zmq;
+
+pub use run::{RunIndex, embedded_feed};

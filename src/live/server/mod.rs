@@ -10,4 +10,6 @@ mod worker;
 pub use kv::{InternalToken, KvServerOptions, serve_kv};
 pub use process::{adopt, run_kv, run_router, run_worker, stopped};
 pub use router::{RouterServerOptions, serve_router};
-pub use worker::{ApiKey, Listeners, RequestLog, SglangVersion, Triggers, WorkerServerOptions, serve_worker};
+pub use worker::{
+    ApiKey, KvPublishing, Listeners, RequestLog, SglangVersion, Triggers, WorkerServerOptions, serve_worker,
+};

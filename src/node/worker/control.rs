@@ -81,6 +81,7 @@ impl WorkerNode {
     pub(super) fn flush(&mut self, exchange: Exchange) {
         let cx = Cx { now: self.now, tree: &self.tree, names: &self.names };
         let done = self.works.is_empty() && self.worker.flush(cx);
+        self.publish();
         self.emit(NodeOutput::Flushed { exchange, done });
     }
 

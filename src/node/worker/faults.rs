@@ -5,8 +5,8 @@
 
 use crate::base::{RequestIx, Role, SessionIx, Time, WorkerId};
 use crate::cluster::{Fault, FaultKind, Faults};
-use crate::node::NodeConfig;
 use crate::node::worker::{Due, WorkerNode};
+use crate::node::{NodeConfig, NodeOutput};
 
 /// No fault is limited to this one.
 const NOBODY: u32 = u32::MAX;
@@ -88,12 +88,22 @@ impl WorkerNode {
             self.agenda.schedule(began + duration, Due::FaultEnds(number));
         }
         self.set_speeds(&fault);
+        let own = fault.worker.is_none_or(|worker| worker == self.config.id);
+        match fault.kind {
+            FaultKind::PublisherRestart if own => self.restart_publisher(),
+            FaultKind::KvEndpointWrong if own => self.emit(NodeOutput::KvReachable(false)),
+            _ => {}
+        }
     }
 
     pub(super) fn end_fault(&mut self, number: usize) {
         self.faults.faults.end(number);
         let fault = self.faults.faults.get(number).clone();
         self.set_speeds(&fault);
+        let own = fault.worker.is_none_or(|worker| worker == self.config.id);
+        if fault.kind == FaultKind::KvEndpointWrong && own {
+            self.emit(NodeOutput::KvReachable(true));
+        }
     }
 
     /// The other kinds are looked up when something comes along.

@@ -67,7 +67,7 @@ impl WorkerNode {
     fn take_in(&mut self, exchange: Exchange, ask: GenerateAsk, hang_after: Option<u32>) -> RequestIx {
         let request = self.free_request();
         let session = ask.session.as_deref().map(|name| self.names.session_ix(name));
-        let mut blocks = BlockIds::new(self.config.block_size);
+        let mut blocks = BlockIds::new(self.config.block_size, self.publishes());
         let input_tokens = ask.input_ids.len() as u32;
         blocks.extend(ask.input_ids.iter().copied());
         let answer = AnswerIds::new(ask.answer_ids, blocks.hash());
@@ -118,9 +118,11 @@ impl WorkerNode {
         // A prefill worker has no answer, and what is longer than the pool is refused: nobody asks for its path.
         let fits = u64::from(input) + u64::from(output) <= self.config.engine.kv_pool_tokens;
         if self.config.id.role == Role::Prefill || !fits {
+            self.keep_tokens(blocks.tokens.unwrap_or_default());
             return (prompt, prompt);
         }
         blocks.extend(answer.range(0, output));
+        self.keep_tokens(blocks.tokens.take().unwrap_or_default());
         (prompt, self.tree.insert(&blocks.ids, prompt))
     }
 
@@ -160,6 +162,7 @@ impl WorkerNode {
             used.extend(ahead.flat_map(|job| [job.prompt.node, job.context.node]));
             let moved = self.tree.compact(&used);
             self.worker.follow(&moved);
+            self.follow_events(&moved);
             for job in self.works.values_mut().filter_map(|work| work.job.as_mut()) {
                 (job.prompt, job.context) = (moved.path(job.prompt), moved.path(job.context));
             }

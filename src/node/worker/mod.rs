@@ -15,6 +15,7 @@ mod generate;
 mod names;
 mod patience;
 mod prefill;
+mod publish;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use crate::node::worker::faults::NodeFaults;
 use crate::node::worker::names::NodeNames;
 use crate::node::worker::patience::Patience;
 use crate::node::worker::prefill::Room;
+use crate::node::worker::publish::Published;
 use crate::node::worker::tokens::AnswerIds;
 use crate::node::{Bootstrap, Exchange, HandedOver, NodeConfig, NodeInput, NodeOutput, Refusal};
 use crate::record::TransferRecord;
@@ -47,6 +49,8 @@ pub struct WorkerNode {
     /// Nodes and blocks of the tree beyond which it is compacted.
     tree_limit: u64,
     names: NodeNames,
+    /// Absent where KV events are not published.
+    published: Option<Published>,
     /// Generate requests that have not ended.
     works: BTreeMap<RequestIx, Work>,
     generates: BTreeMap<Exchange, RequestIx>,
@@ -121,6 +125,7 @@ impl WorkerNode {
             tree: BlockTree::new(config.block_size),
             tree_limit: generate::FIRST_COMPACTION,
             names: NodeNames::new(),
+            published: None,
             works: BTreeMap::new(),
             generates: BTreeMap::new(),
             calls: BTreeMap::new(),
@@ -237,6 +242,7 @@ impl WorkerNode {
                 self.engine_says(output);
             }
         }
+        self.publish();
     }
 
     fn emit(&mut self, output: NodeOutput) {

@@ -14,12 +14,16 @@ pub(super) struct BlockIds {
     tail: Vec<u8>,
     /// Ids of the full blocks so far.
     pub ids: Vec<u64>,
+    /// Their tokens, where they are wanted.
+    pub tokens: Option<Vec<(u64, Box<[u32]>)>>,
 }
 
 impl BlockIds {
-    pub fn new(block_size: u32) -> BlockIds {
+    /// `keeps`: their tokens are wanted.
+    pub fn new(block_size: u32, keeps: bool) -> BlockIds {
         let block_bytes = block_size as usize * 4;
-        BlockIds { block_bytes, chain: 0, tail: Vec::with_capacity(block_bytes), ids: Vec::new() }
+        let (tail, tokens) = (Vec::with_capacity(block_bytes), keeps.then(Vec::new));
+        BlockIds { block_bytes, chain: 0, tail, ids: Vec::new(), tokens }
     }
 
     pub fn extend(&mut self, tokens: impl Iterator<Item = u32>) {
@@ -28,6 +32,10 @@ impl BlockIds {
             if self.tail.len() == self.block_bytes {
                 self.chain = xxh3_64_with_seed(&self.tail, self.chain);
                 self.ids.push(self.chain);
+                if let Some(tokens) = &mut self.tokens {
+                    let block = self.tail.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+                    tokens.push((self.chain, block));
+                }
                 self.tail.clear();
             }
         }

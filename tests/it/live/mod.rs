@@ -8,6 +8,7 @@ mod doctor;
 mod driver;
 mod faults;
 mod given_up;
+mod index;
 mod network;
 mod parity;
 mod refusals;

@@ -165,3 +165,19 @@ fn both_legs_by_car_through_the_router_and_by_the_client() {
         assert_eq!(found, wanted);
     }
 }
+
+/// With the streams of both runs in step, hits and choices are the same: what the wire takes is far below the time between
+/// two turns.
+#[test]
+fn car_by_what_the_index_holds() {
+    let _alone = alone();
+    let settings = ["cluster={prefill=2, decode=2}", "policy.name=car", "replay.mechanism=pd", "live.legs=direct"];
+    let both = Both::play(&settings);
+    both.decide_alike();
+    let fields = ["index_hit_tokens_device", "index_hit_tokens_host_only", "index_blind"];
+    for (sim, live) in both.sim.iter().zip(&both.live) {
+        let of = |record: &Value| fields.map(|field| record[field].clone());
+        assert_eq!(of(sim), of(live), "{}", sim["request_id"]);
+    }
+    assert!(both.live.iter().any(|record| record["index_hit_tokens_device"].as_u64() > Some(0)));
+}

@@ -256,7 +256,7 @@ impl Dice {
     }
 }
 
-const FAULTS: [FaultKind; 12] = [
+const FAULTS: [FaultKind; 17] = [
     FaultKind::Kill,
     FaultKind::Restart,
     FaultKind::Leave,
@@ -269,4 +269,9 @@ const FAULTS: [FaultKind; 12] = [
     FaultKind::ErrorResponse,
     FaultKind::OpenFailure,
     FaultKind::RouterRestart,
+    FaultKind::KvEventDrop,
+    FaultKind::KvEventDuplicate,
+    FaultKind::KvEventReorder,
+    FaultKind::PublisherRestart,
+    FaultKind::KvEndpointWrong,
 ];

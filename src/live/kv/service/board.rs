@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::{Dur, Time};
 use crate::kv::directory::{StreamKey, Subscription};
-use crate::kv::index::PrefixIndex;
+use crate::kv::index::{PrefixIndex, StreamSpec};
 use crate::kv::sync::{StreamReport, SyncState};
 use crate::live::clock::Clock;
 
@@ -49,6 +49,7 @@ struct Shown {
 /// Where one stream's thread shows how it is.
 #[derive(Debug)]
 pub(super) struct Place {
+    events: String,
     replay: Option<String>,
     last: Mutex<Option<Last>>,
 }
@@ -88,6 +89,12 @@ impl Board {
         self.shown().excluded.clone()
     }
 
+    /// Address that a stream is read from; empty for one that is not here.
+    pub fn endpoint_of(&self, spec: &StreamSpec) -> String {
+        let key = StreamKey { instance: spec.instance.clone(), dp_rank: spec.dp_rank };
+        self.shown().streams.get(&key).map(|place| place.events.clone()).unwrap_or_default()
+    }
+
     /// Every stream, by name and rank.
     pub fn streams(&self) -> Vec<StreamView> {
         let places = self.shown().streams.clone();
@@ -118,7 +125,7 @@ impl Board {
 
     pub(super) fn add(&self, subscription: &Subscription) -> Arc<Place> {
         let replay = subscription.replay.as_ref().map(ToString::to_string);
-        let place = Arc::new(Place { replay, last: Mutex::new(None) });
+        let place = Arc::new(Place { events: subscription.events.to_string(), replay, last: Mutex::new(None) });
         self.shown().streams.insert(subscription.key.clone(), Arc::clone(&place));
         place
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -61,6 +62,12 @@ impl FromStr for Endpoint {
             return Err(wrong("the host is missing"));
         }
         Ok(Endpoint::Tcp { host: host.to_owned(), port })
+    }
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Endpoint {
+        Endpoint::Tcp { host: address.ip().to_string(), port: address.port() }
     }
 }
 

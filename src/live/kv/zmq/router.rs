@@ -1,6 +1,7 @@
 //! [`RouterSocket`]: a bound ROUTER socket that answers each request with the replies a callback gives.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -28,6 +29,17 @@ impl RouterSocket {
         endpoint: &Endpoint,
         answer: impl Fn(Frames) -> Replies + Send + Sync + 'static,
     ) -> Result<RouterSocket, ZmqError> {
+        RouterSocket::bind_slow(endpoint, move |request| ready(answer(request))).await
+    }
+
+    /// The same where finding an answer takes time; the peer's further requests wait for it.
+    pub async fn bind_slow<F>(
+        endpoint: &Endpoint,
+        answer: impl Fn(Frames) -> F + Send + Sync + 'static,
+    ) -> Result<RouterSocket, ZmqError>
+    where
+        F: Future<Output = Replies> + Send + 'static,
+    {
         let answer = Arc::new(answer);
         let peers = AtomicU32::new(0);
         let serve = move |stream| {
@@ -61,14 +73,19 @@ fn with_identity(peer: u32, mut request: Frames) -> Frames {
     request
 }
 
-async fn serve(stream: Stream, answer: impl Fn(Frames) -> Replies) -> Result<(), ZmqError> {
+async fn serve<F>(stream: Stream, answer: impl Fn(Frames) -> F) -> Result<(), ZmqError>
+where
+    F: Future<Output = Replies>,
+{
     let mut connection = Connection::shake_hands(stream, Role::Router, &OF_LISTENERS).await?;
     let mut requests = VecDeque::new();
     let mut replies: Option<Replies> = None;
     while requests.len() <= MAX_WAITING {
         if connection.is_idle() {
-            if replies.is_none() {
-                replies = requests.pop_front().map(&answer);
+            if replies.is_none()
+                && let Some(request) = requests.pop_front()
+            {
+                replies = Some(answer(request).await);
             }
             match replies.as_mut().map(Iterator::next) {
                 Some(Some(reply)) => connection.queue_message(&reply),

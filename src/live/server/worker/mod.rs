@@ -14,6 +14,7 @@ mod front;
 mod generate;
 mod inbox;
 mod info;
+mod kv;
 mod metrics;
 mod openai;
 mod options;
@@ -24,6 +25,7 @@ mod tests;
 mod triggers;
 mod words;
 
+pub use kv::KvPublishing;
 pub use options::{ApiKey, Listeners, RequestLog, SglangVersion, WorkerServerOptions};
 pub use triggers::Triggers;
 
@@ -39,6 +41,7 @@ use crate::live::api::{ADMIT_PATH, INGRESS_PATH, PULL_PATH, STATS_PATH};
 use crate::live::server::http::listen;
 use crate::node::{NodeConfig, WorkerNode};
 use front::Front;
+use kv::KvSockets;
 use owner::Owner;
 use peer::Peers;
 
@@ -47,7 +50,7 @@ const INBOX: usize = 1 << 16;
 
 /// Serves one worker until `stop` is ready, then lets answers that are under way end within the options' grace.
 /// Dropping the runtime is a `kill -9`: connections break, nothing is answered.
-/// Errors: the listeners' addresses cannot be read, or the kernel gives no timer.
+/// Errors: the listeners' addresses cannot be read, an address for KV events cannot be had, or the kernel gives no timer.
 pub async fn serve_worker(
     listeners: impl Into<Listeners>,
     config: NodeConfig,
@@ -60,7 +63,25 @@ pub async fn serve_worker(
     let triggers = options.triggers.clone().unwrap_or_else(|| Arc::new(Triggers::of(&config.faults)));
     let options = WorkerServerOptions { triggers: Some(Arc::clone(&triggers)), ..options };
     let peers = Peers::new(config.id, to_owner.clone());
-    let owner = Owner::new(WorkerNode::new(config.clone()), options.clock, peers, triggers);
+    let mut node = WorkerNode::new(config.clone());
+    let mut publishing = None;
+    if let Some(kv) = &options.kv {
+        node.publish_events(&kv.publisher, kv::epoch_s(&options.clock));
+        if node.publishes() {
+            publishing = Some(KvSockets::bind(kv.clone(), to_owner.clone()).await?);
+        }
+    }
+    let mut owner = Owner::new(node, options.clock, peers, triggers);
+    let sockets = publishing.map(|(tell, sockets)| {
+        owner.publish_to(tell);
+        sockets.run()
+    });
+    let sockets = async {
+        match sockets {
+            Some(run) => run.await,
+            None => std::future::pending().await,
+        }
+    };
     let grace = options.grace;
     let front = Arc::new(Front::new(to_owner, config, options, bootstrap_address));
     let (stopping, stopped) = watch::channel(false);
@@ -75,6 +96,7 @@ pub async fn serve_worker(
     tokio::select! {
         failed = owner.run(inbox) => failed,
         _ = servers => Ok(()),
+        () = sockets => Ok(()),
         () = over => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
+use super::kv::KvPublishing;
 use super::triggers::Triggers;
 use crate::base::Dur;
 use crate::live::clock::Clock;
@@ -113,6 +114,8 @@ pub struct WorkerServerOptions {
     /// Counts generate requests for the faults that wait for so many: those of all workers that share it. `None`: this
     /// worker's alone.
     pub triggers: Option<Arc<Triggers>>,
+    /// Where KV events are published; `None`: nowhere.
+    pub kv: Option<KvPublishing>,
 }
 
 impl WorkerServerOptions {
@@ -132,6 +135,7 @@ impl WorkerServerOptions {
             grace: GRACE,
             log: None,
             triggers: None,
+            kv: None,
         }
     }
 }

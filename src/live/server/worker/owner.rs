@@ -12,10 +12,12 @@ use tokio::sync::oneshot;
 
 use super::exchange::Sheet;
 use super::inbox::Inbox;
+use super::kv::{KvWord, ToKv};
 use super::metrics::Timings;
 use super::peer::{Address, Peers};
 use super::triggers::Triggers;
 use crate::base::Time;
+use crate::kv::publish::Message as Frames;
 use crate::live::clock::{Alarm, Clock};
 use crate::node::{Exchange, HandedOver, NodeCounters, NodeInput, NodeOutput, WorkerNode};
 use crate::protocol::LoadReport;
@@ -46,6 +48,13 @@ pub(super) enum Message {
     PullMoves(Exchange),
     /// A pull has ended.
     HandedOver(Exchange, Result<HandedOver, String>),
+    /// A subscriber wants to know what happened from a sequence number on.
+    Replay {
+        /// The number.
+        from: u64,
+        /// Where the replies go.
+        answer: oneshot::Sender<Vec<Frames>>,
+    },
     /// A prefill worker has been told of this one's ingress, or cannot be.
     Told(Address),
 }
@@ -71,6 +80,8 @@ pub(super) struct Owner {
     /// Faults begun by count that the node knows of.
     begun: usize,
     timings: Timings,
+    /// To whoever publishes its KV events.
+    kv: Option<ToKv>,
 }
 
 struct Entry {
@@ -82,7 +93,12 @@ struct Entry {
 
 impl Owner {
     pub fn new(node: WorkerNode, clock: Clock, peers: Peers, triggers: Arc<Triggers>) -> Owner {
-        Owner { node, clock, sheets: BTreeMap::new(), peers, triggers, begun: 0, timings: Timings::default() }
+        Owner { node, clock, sheets: BTreeMap::new(), peers, triggers, begun: 0, timings: Timings::default(), kv: None }
+    }
+
+    /// KV events go there.
+    pub fn publish_to(&mut self, kv: ToKv) {
+        self.kv = Some(kv);
     }
 
     /// Until every sender is gone. Errors: the kernel gives no timer.
@@ -145,6 +161,10 @@ impl Owner {
                 }
             }
             Message::Told(address) => self.peers.told(address),
+            Message::Replay { from, answer } => {
+                // Who asked may have left.
+                let _ = answer.send(self.node.replay_events(now, from));
+            }
         }
         self.drain(now);
     }
@@ -209,8 +229,17 @@ impl Owner {
             NodeOutput::StartPull { exchange, bootstrap, tokens, ingress_flows } => {
                 self.peers.pull(exchange, bootstrap, tokens, ingress_flows);
             }
+            NodeOutput::KvEvents(frames) => self.tell_kv(KvWord::Send(frames)),
+            NodeOutput::KvReachable(is_reachable) => self.tell_kv(KvWord::Listen(is_reachable)),
             NodeOutput::StopPull(exchange) => self.peers.stop_pull(exchange),
             NodeOutput::TellIngress { bootstrap, flows } => self.peers.tell(&bootstrap, flows),
+        }
+    }
+
+    fn tell_kv(&self, word: KvWord) {
+        if let Some(kv) = &self.kv {
+            // The sockets go with the server.
+            let _ = kv.send(word);
         }
     }
 

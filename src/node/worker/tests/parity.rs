@@ -63,7 +63,7 @@ fn turns(sessions_on_d: u32) -> Vec<Turn> {
 }
 
 fn answer(prompt: &[u32], output: u32) -> Vec<u32> {
-    let mut blocks = BlockIds::new(64);
+    let mut blocks = BlockIds::new(64, false);
     blocks.extend(prompt.iter().copied());
     AnswerIds::new(Vec::new(), blocks.hash()).range(0, output).collect()
 }
@@ -76,7 +76,7 @@ fn config() -> ClusterConfig {
 fn through_cluster(turns: &[Turn], colocated: bool) -> Vec<Answer> {
     let mut tree = BlockTree::new(64);
     let mut path = |tokens: &[u32]| {
-        let mut blocks = BlockIds::new(64);
+        let mut blocks = BlockIds::new(64, false);
         blocks.extend(tokens.iter().copied());
         tree.insert(&blocks.ids, BlockPath::EMPTY)
     };
