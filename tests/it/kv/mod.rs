@@ -14,3 +14,4 @@ mod query;
 mod sync;
 mod sync_random;
 mod wire;
+mod worker;

@@ -156,7 +156,7 @@ impl Place {
     fn view(&self, key: StreamKey, now: Time) -> Option<StreamView> {
         let Last { at, mut report, lag_s } = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         if report.state != SyncState::Synced {
-            report.stats.unsynced = report.stats.unsynced + now.since(at);
+            report.stats.unsynced += now.since(at);
         }
         let quiet = report.stats.last_live.map(|last| now.since(last));
         Some(StreamView { key, replay: self.replay.clone(), report, lag_s, quiet })

@@ -17,7 +17,7 @@ use super::stream::{self, Sink, StreamThread};
 use crate::kv::directory::{
     Directory, DirectoryOutput, DropReason, InstanceState, News, Registry, Source, StateChange, StreamKey, Subscription,
 };
-use crate::live::kv::registry::{self, DirectoryWord};
+use crate::live::kv::registry::{self, DirectoryWord, Login};
 
 /// Words that may wait.
 const WORDS: usize = 256;
@@ -46,28 +46,8 @@ impl Follower {
         let directory = Directory::new(&self.options.config, clock.now());
         let (tell, news) = mpsc::channel(WORDS);
         let (to, mut words) = mpsc::channel(WORDS);
-        let discovery = match &self.options.config.source {
-            Source::Discovery(discovery) => discovery
-                .registry
-                .clone()
-                .map(|registry| (registry, Duration::from_millis(discovery.refresh_interval_ms))),
-            Source::Streams(_) => {
-                // What is listed is read.
-                let _ = tell.try_send(News::Listed);
-                None
-            }
-        };
-        let login = self.options.login.clone();
         let running = tokio::spawn(registry::run(directory, clock, news, to));
-        let following = async move {
-            match discovery {
-                Some((registry, every)) => registry::follow(&registry, every, login, tell)
-                    .await
-                    .map_err(|error| format!("the registry {} is not followed: {error}", name(&registry))),
-                None => Ok(()),
-            }
-        };
-        let following = tokio::spawn(following);
+        let following = tokio::spawn(follow(self.registry(), self.options.login.clone(), tell));
         tokio::pin!(following);
         let mut is_followed = true;
         loop {
@@ -93,6 +73,16 @@ impl Follower {
         self.say(&why);
         self.board.fail(&why);
         std::future::pending().await
+    }
+
+    /// Which registry is looked at, and how often; `None`: streams are listed.
+    fn registry(&self) -> Option<(Registry, Duration)> {
+        match &self.options.config.source {
+            Source::Discovery(rules) => {
+                Some((rules.registry.clone()?, Duration::from_millis(rules.refresh_interval_ms)))
+            }
+            Source::Streams(_) => None,
+        }
     }
 
     /// Ends every stream.
@@ -139,7 +129,7 @@ impl Follower {
             }
             Err(why) => {
                 self.board.remove(&subscription.key);
-                self.board.exclude(instance, format!("rank {dp_rank}: {why}"));
+                self.board.exclude(&format!("{instance}/{dp_rank}"), why.clone());
                 self.say(&format!("stream {instance}/{dp_rank}: cannot be followed: {why}"));
             }
         }
@@ -159,6 +149,7 @@ impl Follower {
     }
 
     async fn unsubscribe(&mut self, key: &StreamKey, reason: DropReason) {
+        self.board.readmit(&format!("{}/{}", key.instance, key.dp_rank));
         if let Some(thread) = self.streams.remove(key) {
             thread.stop().await;
             self.board.remove(key);
@@ -169,6 +160,21 @@ impl Follower {
     fn say(&mut self, line: &str) {
         self.log.line(self.options.clock.now(), line);
     }
+}
+
+/// Follows a registry for as long as it can be; the error says why it cannot.
+async fn follow(
+    registry: Option<(Registry, Duration)>,
+    login: Option<Login>,
+    tell: mpsc::Sender<News>,
+) -> Result<(), String> {
+    let Some((registry, every)) = registry else {
+        // What is listed is read. Nobody listens any more: the directory is being ended.
+        let _ = tell.send(News::Listed).await;
+        return Ok(());
+    };
+    let followed = registry::follow(&registry, every, login, tell).await;
+    followed.map_err(|error| format!("the registry {} is not followed: {error}", name(&registry)))
 }
 
 fn state_line(change: &StateChange) -> String {

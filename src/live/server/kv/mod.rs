@@ -83,12 +83,10 @@ fn app(options: KvServerOptions) -> Router {
 }
 
 impl Front {
-    /// Refuses who has not brought the token.
-    fn admit(&self, headers: &HeaderMap) -> Result<(), Response> {
-        match &self.token {
-            Some(token) if !token.opens(headers) => Err(refused(StatusCode::UNAUTHORIZED, "invalid internal token")),
-            Some(_) | None => Ok(()),
-        }
+    /// The answer to who has not brought the token.
+    fn refusal(&self, headers: &HeaderMap) -> Option<Response> {
+        let is_admitted = self.token.as_ref().is_none_or(|token| token.opens(headers));
+        (!is_admitted).then(|| refused(StatusCode::UNAUTHORIZED, "invalid internal token"))
     }
 }
 

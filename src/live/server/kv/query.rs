@@ -24,7 +24,7 @@ pub(super) async fn query(State(front): State<Arc<Front>>, headers: HeaderMap, b
 }
 
 async fn answer(front: &Front, headers: &HeaderMap, body: Body) -> Response {
-    if let Err(answer) = front.admit(headers) {
+    if let Some(answer) = front.refusal(headers) {
         return answer;
     }
     if let Some(why) = front.board.unready() {

@@ -22,7 +22,7 @@ pub(super) async fn health(State(front): State<Arc<Front>>) -> Response {
 
 /// All that is known of the streams.
 pub(super) async fn streams(State(front): State<Arc<Front>>, headers: HeaderMap) -> Response {
-    if let Err(answer) = front.admit(&headers) {
+    if let Some(answer) = front.refusal(&headers) {
         return answer;
     }
     let board = &front.board;
