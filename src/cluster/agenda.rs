@@ -65,7 +65,7 @@ impl<M> Agenda<M> {
     }
 
     /// How much is still to come.
-    pub fn len(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.heap.len()
     }
 

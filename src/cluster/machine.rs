@@ -292,7 +292,7 @@ impl Cluster {
     }
 
     pub(super) fn agenda_len(&self) -> usize {
-        self.agenda.len()
+        self.agenda.left()
     }
 
     pub(super) fn hop(&self) -> Dur {

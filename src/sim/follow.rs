@@ -86,10 +86,10 @@ impl Follower {
     /// Takes what discovery says of a worker.
     pub fn hear(&mut self, cx: Cx<'_>, cluster: &mut Cluster, event: &Event) {
         match event {
-            Event::WorkerChanged { worker, state: WorkerState::Up { incarnation } } => {
-                if cluster.publishers().iter().any(|(publisher, _)| publisher == worker) {
-                    self.follow(cx, cluster, *worker, *incarnation);
-                }
+            Event::WorkerChanged { worker, state: WorkerState::Up { incarnation } }
+                if cluster.publishers().iter().any(|(publisher, _)| publisher == worker) =>
+            {
+                self.follow(cx, cluster, *worker, *incarnation);
             }
             Event::WorkerChanged { worker, state: WorkerState::Gone } => self.forget(cx.now, *worker),
             _ => {}
