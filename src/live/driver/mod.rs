@@ -153,7 +153,6 @@ fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
     let ended = runtime.block_on(async {
         let target = Arc::new(target);
         let (heard, hears) = mpsc::channel(HEARD);
-        let sampler = Sampler::start();
         let client = Client::new(trace, Arc::clone(&target), ends.clock, heard.clone())?;
         find_routes(&client, &target);
         if let Some(every) = options.health_poll {
@@ -166,6 +165,8 @@ fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
         let config = ReplayerConfig { initial_loads, ..setup.replayer };
         let replayer = Replayer::new(trace, config, ideal_hits);
         let replayer = replayer.with_told_sends(ends.clock.of_wall(LAST_WORD));
+        // What is built before the run holds up none of it.
+        let sampler = Sampler::start();
         let turning = Turning::new(replayer, client, ends, hears, options.drain);
         let ended = turning.run().await.map_err(LiveError::Start)?;
         if let Some(no_index) = ended.replayer.no_index() {

@@ -14,8 +14,6 @@ fn list(servers: &[&Server]) -> String {
 fn run(prefill: &str, decode: &[&Server]) -> LiveRun {
     let trace: String = (0..3).map(|nth| row(&format!("s{nth}"), 0, f64::from(nth) * 0.01, 256, 4)).collect();
     let run = LiveRun::of(&trace).set("live.target", "sglang").set("replay.mechanism", "pd");
-    // How late a busy machine sends is nothing of a refusal's.
-    let run = run.set("integrity.max_schedule_lag_p99_ms", "1e6");
     run.set("live.prefill", prefill).set("live.decode", &list(decode))
 }
 
