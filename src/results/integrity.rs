@@ -195,6 +195,10 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
     let late = harness.loop_lag_p99_ms.filter(|lag| *lag > budget).map(|lag| {
         format!("the driver's loop woke late: p99 {lag:.1} ms of wall time; its latencies may include its own delay")
     });
+    let absent = (!harness.never_answered.is_empty()).then(|| {
+        let workers = harness.never_answered.join(" ");
+        format!("never answered, before the run or in it: {workers}; its figures are those of a cluster without them")
+    });
     let silent = (some_account && !harness.without_account.is_empty())
         .then(|| format!("without their own counters, since they are gone: {}", harness.without_account.join(" ")));
     let older = (!harness.older_peaks.is_empty()).then(|| {
@@ -208,7 +212,7 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
         format!("{} with status 429 or 503: the target refused for load{repeats}", plural(harness.throttled, "answer"))
     });
     let (prompts, unlisted) = (prompts_note(&harness.prompts), unlisted_note(&harness.unlisted_workers));
-    [busy, late, prompts, unlisted, throttled, silent, older].into_iter().flatten().collect()
+    [busy, late, absent, prompts, unlisted, throttled, silent, older].into_iter().flatten().collect()
 }
 
 /// Prompts of another length than the trace's are other prompts: what depends on them is void.

@@ -167,7 +167,8 @@ fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
         let replayer = replayer.with_told_sends(ends.clock.of_wall(LAST_WORD));
         // What is built before the run holds up none of it.
         let sampler = Sampler::start();
-        let turning = Turning::new(replayer, client, ends, hears, options.drain);
+        let mut turning = Turning::new(replayer, client, ends, hears, options.drain);
+        turning.absent.clone_from(&target.absent);
         let ended = turning.run().await.map_err(LiveError::Start)?;
         if let Some(no_index) = ended.replayer.no_index() {
             return Err(LiveError::NoIndex(no_index.clone()));

@@ -257,6 +257,15 @@ fn a_harness_that_stood_still_makes_the_run_invalid() {
 }
 
 #[test]
+fn workers_that_never_answered_are_named() {
+    let mut story = story();
+    let never_answered = vec!["P1".to_owned(), "D3".to_owned()];
+    story.facts.harness = Some(HarnessFacts { never_answered, ..HarnessFacts::default() });
+    let notes = story.summary().integrity.notes;
+    assert!(notes.len() == 1 && notes[0].starts_with("never answered, before the run or in it: P1 D3;"), "{notes:#?}");
+}
+
+#[test]
 fn other_prompts_and_workers_than_the_runs_are_told_once_with_their_figures() {
     let mut story = story();
     let strangers = [("http://x:1", 3), ("http://x:2", 12), ("x3", 1), ("x4", 1), ("x5", 1)];
