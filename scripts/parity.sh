@@ -16,7 +16,7 @@ speed=${PDREPLAY_SPEED:-10}
 bin=target/release/pdreplay
 "$bin" replay "$@" -q --output-dir "$outputs" --name virtual > "$outputs/virtual.txt" || true
 "$bin" replay "$@" -q --output-dir "$outputs" --name live --target live --emulation-speed "$speed" \
-    --set integrity.max_schedule_lag_p99_ms=1e6 > "$outputs/live.txt" || true
+    --set integrity.max_schedule_lag_p99_ms=1e6 --set integrity.max_harness_pause_ms=1e9 > "$outputs/live.txt" || true
 python3 - "$outputs" << 'PY'
 import json, sys
 

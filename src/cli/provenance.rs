@@ -57,6 +57,7 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
         budgets: Budgets {
             max_bad_share: scenario.integrity.max_bad_share,
             max_schedule_lag_p99_ms: scenario.integrity.max_schedule_lag_p99_ms,
+            max_harness_pause_ms: Some(scenario.integrity.max_harness_pause_ms),
         },
         workers: workers(scenario),
         slots: slots(scenario),
@@ -143,6 +144,7 @@ pub fn bare_info(path: &Path, records: &[RequestRecord]) -> RunInfo {
         budgets: Budgets {
             max_bad_share: budgets.max_bad_share,
             max_schedule_lag_p99_ms: budgets.max_schedule_lag_p99_ms,
+            max_harness_pause_ms: Some(budgets.max_harness_pause_ms),
         },
         workers: Vec::new(),
         slots: None,

@@ -71,6 +71,8 @@ pub struct ReplayArgs {
 /// Runs it.
 pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let mut watch = Stopwatch::start();
+    let signals = Signals::install()?;
+    signals.end_at_once(true);
     args.inputs.scenario.live.check(args.target)?;
     RunFolder::check(&wanted(args, ""))?;
     let mut inputs = args.inputs.resolve()?;
@@ -86,7 +88,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let is_live = args.target == TargetArg::Live;
     let make = || Ready::make(&inputs.scenario, &inputs.trace, &setup, preflight.peak_live_sessions);
     let ready = (is_live && args.replicas == 1).then(make).transpose()?;
-    let signals = Signals::install()?;
+    signals.end_at_once(false);
     let folder = claim(args, &inputs)?;
     let percentiles = args.output.percentiles(terminal);
     tell_notices(&inputs.trace, &terminal.messages);

@@ -20,6 +20,8 @@ const ENDING: [(i32, Exit); 3] = [(SIGINT, Exit::Interrupted), (SIGTERM, Exit::T
 #[derive(Debug, Clone, Default)]
 pub struct Signals {
     seen: Arc<AtomicUsize>,
+    /// The next signal ends the program at once.
+    at_once: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -30,17 +32,22 @@ impl Signals {
 
     fn watch() -> io::Result<Signals> {
         let seen = Arc::new(AtomicUsize::new(0));
-        let again = Arc::new(AtomicBool::new(false));
+        let at_once = Arc::new(AtomicBool::new(false));
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         // A run under nohup is meant to outlive its terminal.
         let outlives = |signal: i32| signal == SIGHUP && is_ignored(&status, signal);
         for (signal, exit) in ENDING.into_iter().filter(|(signal, _)| !outlives(*signal)) {
             // Order matters: the shutdown looks at the flag before this same signal sets it.
-            flag::register_conditional_shutdown(signal, exit as i32, Arc::clone(&again))?;
-            flag::register(signal, Arc::clone(&again))?;
+            flag::register_conditional_shutdown(signal, exit as i32, Arc::clone(&at_once))?;
+            flag::register(signal, Arc::clone(&at_once))?;
             flag::register_usize(signal, Arc::clone(&seen), exit as usize)?;
         }
-        Ok(Signals { seen })
+        Ok(Signals { seen, at_once })
+    }
+
+    /// Until told otherwise the first signal ends the program at once: there is nothing to keep yet.
+    pub fn end_at_once(&self, does: bool) {
+        self.at_once.store(does, Ordering::Relaxed);
     }
 
     /// The exit code of the signal that came.

@@ -44,12 +44,15 @@ pub struct FoundSecrets {
 /// Reads everything the scenario names.
 pub fn read_secrets(live: &LiveConfig) -> Result<FoundSecrets, SecretError> {
     let mut found = FoundSecrets::default();
-    if let Some(key) = api_key(live, &mut found.hints)? {
+    let key = api_key(live, &mut found.hints)?;
+    let has_key = key.is_some();
+    if let Some(key) = key {
         found.secrets.headers.push(("authorization".into(), format!("Bearer {key}")));
     }
     if !live.headers_file.is_empty() {
         let text = read_file("headers_file", &live.headers_file, &mut found.hints)?;
         found.secrets.headers.extend(headers(&live.headers_file, &text)?);
+        once_each(&live.headers_file, &found.secrets.headers, has_key)?;
     }
     if !live.ca_file.is_empty() {
         let (pem, _) = bounded("ca_file", &live.ca_file, MOST_CERTIFICATES)?;
@@ -106,6 +109,20 @@ fn headers(path: &str, text: &str) -> Result<Vec<(String, String)>, SecretError>
         }
     };
     lines.map(header).collect()
+}
+
+/// Only one value of a name would be sent, and nobody would know which.
+fn once_each(path: &str, headers: &[(String, String)], has_key: bool) -> Result<(), SecretError> {
+    let is_again = |nth: usize| headers[..nth].iter().position(|(name, _)| *name == headers[nth].0);
+    let Some((nth, first)) = (0..headers.len()).find_map(|nth| Some((nth, is_again(nth)?))) else { return Ok(()) };
+    let name = &headers[nth].0;
+    let is_key = has_key && first == 0;
+    let (cause, remedy) = if is_key {
+        (format!("{path} gives {name}, and so does the API key"), "leave out one: the line, or the key")
+    } else {
+        (format!("{path} gives {name} twice"), "write each header once")
+    };
+    Err(SecretError { key: "headers_file", cause, remedy: remedy.into() })
 }
 
 fn read_file(key: &'static str, path: &str, hints: &mut Vec<String>) -> Result<String, SecretError> {
@@ -189,6 +206,25 @@ mod tests {
         let bad = file("bad", "X-Team: blue\nsecret-without-colon\n", 0o600);
         let error = read_secrets(&LiveConfig { headers_file: bad, ..LiveConfig::default() }).unwrap_err().to_string();
         assert!(error.contains("line 2") && !error.contains("secret-without-colon"), "{error}");
+    }
+
+    #[test]
+    fn a_header_has_one_value_and_the_key_is_one() {
+        let refusal = |name: &str, text: &str, key: &str| {
+            let api_key_file = if key.is_empty() { String::new() } else { file(&format!("{name}-key"), key, 0o600) };
+            let live = LiveConfig { headers_file: file(name, text, 0o600), api_key_file, ..LiveConfig::default() };
+            read_secrets(&live).unwrap_err().to_string()
+        };
+        let error = refusal("own-key", "X-Team: blue\nAuthorization: Basic secret\n", "sk-123");
+        assert!(error.contains("gives authorization, and so does the API key; leave out one"), "{error}");
+        assert!(!error.contains("Basic") && !error.contains("sk-123"), "{error}");
+        for text in ["X-Team: blue\nx-team: red\n", "Authorization: Basic a\nauthorization: Basic b\n"] {
+            let error = refusal("twice", text, "");
+            assert!(error.contains(" twice; write each header once"), "{error}");
+        }
+        let alone = file("alone", "Authorization: Basic secret\n", 0o600);
+        let found = read_secrets(&LiveConfig { headers_file: alone, ..LiveConfig::default() }).unwrap();
+        assert_eq!(found.secrets.headers, [("authorization".into(), "Basic secret".into())]);
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Addresses {
     pub colocated: Vec<Endpoint>,
     /// What workers call themselves, and which of ours that is; `None`: several go by the name. Empty: none told.
     pub own_names: BTreeMap<String, Option<WorkerId>>,
+    /// Base URLs by which the router knows workers of ours, where it writes them in another way than we do.
+    pub other_urls: BTreeMap<String, WorkerId>,
 }
 
 /// Base URL of what listens at `address`, as this machine reaches it: an address that means any is loopback.
@@ -170,6 +172,8 @@ pub struct Target {
     pub token_ids: (u32, u32),
     /// What emulated workers had counted before the run; empty where they are the run's own.
     pub baseline: Accounts,
+    /// Workers that did not answer before the run.
+    pub absent: Vec<WorkerId>,
     /// Proxy for hosts that are not on loopback.
     pub proxy: Option<String>,
     /// Secrets.
@@ -222,6 +226,9 @@ impl Addresses {
         let wanted = served_by.trim().trim_end_matches('/');
         if let Some((id, _)) = self.workers().find(|(_, endpoint)| endpoint.url == wanted) {
             return Some(id);
+        }
+        if let Some(id) = self.other_urls.get(wanted) {
+            return Some(*id);
         }
         if let Some(own) = self.own_names.get(wanted) {
             return *own;

@@ -184,6 +184,9 @@ pub struct HarnessFacts {
     pub descriptors_limit: u64,
     /// Workers whose own counters could not be read at the end: killed, or not emulated.
     pub without_account: Vec<String>,
+    /// Workers that answered neither before the run, nor to a look during it, nor at its end.
+    #[serde(default)]
+    pub never_answered: Vec<String>,
     /// Workers with a peak (usage, sessions, queue) that was reached before the run: peaks count from the start of the
     /// process.
     #[serde(default)]

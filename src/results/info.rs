@@ -74,6 +74,9 @@ pub struct Budgets {
     pub max_bad_share: f64,
     /// Largest p99 of the schedule lag, milliseconds.
     pub max_schedule_lag_p99_ms: f64,
+    /// Longest time the harness may stand still in one piece, milliseconds of wall time; null in runs before it was judged.
+    #[serde(default)]
+    pub max_harness_pause_ms: Option<f64>,
 }
 
 /// Who may keep a session where.

@@ -18,6 +18,8 @@ const MOST_DIGITS: usize = 6;
 const BEHIND_FROM: f64 = 1.5;
 /// … and so many seconds more.
 const BEHIND_FROM_S: f64 = 10.0;
+/// Where the budget for a pause of the harness is set.
+const PAUSE_KEY: &str = "integrity.max_harness_pause_ms";
 /// Share of a core from which the driver has nothing to spare.
 const BUSY_FROM: f64 = 0.9;
 
@@ -42,6 +44,10 @@ pub struct Integrity {
     pub schedule_lag_p99_ms: Option<f64>,
     /// Budget for it.
     pub max_schedule_lag_p99_ms: f64,
+    /// Longest time the harness of a live run stood still in one piece, ms of wall time; null in virtual time.
+    pub harness_pause_ms: Option<f64>,
+    /// Budget for it; null in runs before it was judged.
+    pub max_harness_pause_ms: Option<f64>,
     /// Requests served by another worker than the intended one.
     pub route_mismatches: u64,
     /// Requests sent more than once.
@@ -90,6 +96,13 @@ pub(super) struct Evidence<'a> {
     pub unmatched_sessions: (u64, u64),
 }
 
+impl Evidence<'_> {
+    /// Longest time the harness stood still: how late its loop woke at most, ms of wall time.
+    fn pause(&self) -> Option<f64> {
+        self.harness?.loop_lag_max_ms
+    }
+}
+
 impl Verdict {
     /// The headline latencies may be printed.
     pub fn shows_headline(self) -> bool {
@@ -104,6 +117,7 @@ impl Verdict {
 pub(super) fn judge(evidence: &Evidence) -> Integrity {
     let Evidence { info, outcomes, planned, .. } = evidence;
     let lag_over = evidence.schedule_lag_p99_ms.filter(|lag| *lag > info.budgets.max_schedule_lag_p99_ms);
+    let pause_over = evidence.pause().zip(info.budgets.max_harness_pause_ms).filter(|(pause, budget)| pause > budget);
     let bad_over = outcomes.bad_share().is_some_and(|share| share > info.budgets.max_bad_share);
     let recorded = outcomes.total();
     let (verdict, reason) = if outcomes.ok == 0 {
@@ -111,6 +125,9 @@ pub(super) fn judge(evidence: &Evidence) -> Integrity {
     } else if let Some(lag) = lag_over {
         let budget = info.budgets.max_schedule_lag_p99_ms;
         (Verdict::Invalid, Some(format!("schedule lag p99 {lag:.1} ms is over the budget of {budget} ms")))
+    } else if let Some((pause, budget)) = pause_over {
+        let words = format!("the harness stood still for {pause:.0} ms (budget {budget} ms: {PAUSE_KEY})");
+        (Verdict::Invalid, Some(words))
     } else if bad_over {
         (Verdict::Withheld, Some(bad_words(outcomes, info.budgets.max_bad_share)))
     } else if info.state != RunState::Completed {
@@ -130,12 +147,14 @@ pub(super) fn judge(evidence: &Evidence) -> Integrity {
         max_bad_share: info.budgets.max_bad_share,
         schedule_lag_p99_ms: evidence.schedule_lag_p99_ms,
         max_schedule_lag_p99_ms: info.budgets.max_schedule_lag_p99_ms,
+        harness_pause_ms: evidence.pause(),
+        max_harness_pause_ms: info.budgets.max_harness_pause_ms,
         route_mismatches: evidence.route_mismatches,
         retried_requests: evidence.retried_requests,
         beliefs_corrected: evidence.beliefs_corrected,
         sessions_without_records: evidence.unmatched_sessions.0,
         unknown_sessions: evidence.unmatched_sessions.1,
-        notes: notes(evidence, lag_over),
+        notes: notes(evidence, lag_over, pause_over),
     }
 }
 
@@ -176,6 +195,10 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
     let late = harness.loop_lag_p99_ms.filter(|lag| *lag > budget).map(|lag| {
         format!("the driver's loop woke late: p99 {lag:.1} ms of wall time; its latencies may include its own delay")
     });
+    let absent = (!harness.never_answered.is_empty()).then(|| {
+        let workers = harness.never_answered.join(" ");
+        format!("never answered, before the run or in it: {workers}; its figures are those of a cluster without them")
+    });
     let silent = (some_account && !harness.without_account.is_empty())
         .then(|| format!("without their own counters, since they are gone: {}", harness.without_account.join(" ")));
     let older = (!harness.older_peaks.is_empty()).then(|| {
@@ -189,7 +212,7 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
         format!("{} with status 429 or 503: the target refused for load{repeats}", plural(harness.throttled, "answer"))
     });
     let (prompts, unlisted) = (prompts_note(&harness.prompts), unlisted_note(&harness.unlisted_workers));
-    [busy, late, prompts, unlisted, throttled, silent, older].into_iter().flatten().collect()
+    [busy, late, absent, prompts, unlisted, throttled, silent, older].into_iter().flatten().collect()
 }
 
 /// Prompts of another length than the trace's are other prompts: what depends on them is void.
@@ -226,7 +249,7 @@ fn unlisted_note(workers: &BTreeMap<String, u64>) -> Option<String> {
     })
 }
 
-fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
+fn notes(evidence: &Evidence, lag_over: Option<f64>, pause_over: Option<(f64, f64)>) -> Vec<String> {
     let Evidence { info, outcomes, planned, .. } = evidence;
     let mut notes = Vec::new();
     if let (true, Some(top)) = (outcomes.bad_share() > Some(info.budgets.max_bad_share), evidence.errors.first()) {
@@ -236,6 +259,12 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>) -> Vec<String> {
     if let Some(lag) = lag_over {
         notes.push(format!("the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay; a lower --emulation-speed \
              (emulated workers), --concurrency or --time-scale asks less of it"));
+    }
+    if let Some((pause, _)) = pause_over {
+        notes.push(format!(
+            "the harness stood still for {pause:.0} ms of wall time in one piece (stopped, or without a processor): turns due \
+             then were sent late, tokens that came then are stamped late, and what followed was shifted"
+        ));
     }
     match info.state {
         RunState::Completed => {}

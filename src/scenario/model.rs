@@ -64,6 +64,8 @@ pub struct IntegrityConfig {
     pub max_bad_share: f64,
     /// Largest p99 of the schedule lag, milliseconds.
     pub max_schedule_lag_p99_ms: f64,
+    /// Longest time that the harness of a live run may stand still in one piece, milliseconds of wall time.
+    pub max_harness_pause_ms: f64,
 }
 
 impl Scenario {
@@ -101,6 +103,6 @@ impl Default for TraceConfig {
 
 impl Default for IntegrityConfig {
     fn default() -> Self {
-        IntegrityConfig { max_bad_share: 0.01, max_schedule_lag_p99_ms: 5.0 }
+        IntegrityConfig { max_bad_share: 0.01, max_schedule_lag_p99_ms: 5.0, max_harness_pause_ms: 250.0 }
     }
 }

@@ -168,6 +168,17 @@ fn openai(scenario: &Scenario, problems: &mut Vec<Problem>) {
     }
 }
 
+/// Request headers that two keys name: a router would take the one for the other.
+fn one_header_for_two(names: &[(&'static str, &String)]) -> Vec<Problem> {
+    let given = names.iter().enumerate().filter(|(_, (_, name))| !name.is_empty());
+    let clash = |(nth, (key, name)): (usize, &(&'static str, &String))| {
+        let (other, _) = names[..nth].iter().find(|(_, earlier)| earlier.eq_ignore_ascii_case(name))?;
+        let cause = format!("is \"{name}\", as {other} is: the router cannot tell the two apart");
+        Some(problem(*key, cause, "give each a name of its own"))
+    };
+    given.filter_map(clash).collect()
+}
+
 fn headers(scenario: &Scenario, problems: &mut Vec<Problem>) {
     let header = &scenario.live.header;
     let names = [
@@ -185,6 +196,7 @@ fn headers(scenario: &Scenario, problems: &mut Vec<Problem>) {
         let cause = format!("is \"{name}\", which the client itself sets or a connection needs");
         problems.push(problem(*key, cause, "choose a name of the router's own, such as x-smg-target-worker"));
     }
+    problems.extend(one_header_for_two(&names[..4]));
     let routed = scenario.replay.mechanism != Mechanism::Dp;
     let wanted = match scenario.policy.name {
         PolicyName::Default => None,
@@ -330,6 +342,12 @@ mod tests {
             ),
             (live("key_name = 'host'"), "`live.header.key_name` is \"host\", which the client"),
             (live("echo_name = 'transfer-encoding'"), "which the client itself sets"),
+            (
+                live("key_name = 'X-SMG-Target-Worker'"),
+                "`live.header.key_name` is \"X-SMG-Target-Worker\", as live.header.target_name is",
+            ),
+            (live("prefill_name = 'x-smg-target-worker'"), "as live.header.target_name is"),
+            (live("echo_name = 'x-smg-routing-key'"), "as live.header.key_name is"),
         ];
         for (text, wanted) in cases {
             let found = refusal(text);

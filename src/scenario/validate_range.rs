@@ -159,6 +159,7 @@ fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
         ("live.emulation_speed", live.emulation_speed, Range::new(1e-3, 1e4, "10 is ten times faster")),
         ("integrity.max_bad_share", integrity.max_bad_share, SHARE),
         ("integrity.max_schedule_lag_p99_ms", integrity.max_schedule_lag_p99_ms, Range::length(1e3, "").or_zero()),
+        ("integrity.max_harness_pause_ms", integrity.max_harness_pause_ms, Range::length(1e3, "").or_zero()),
     ]
 }
 

@@ -122,7 +122,7 @@ fn the_printed_command_lines_work_as_they_are() {
             line[begin.len()..].trim().to_owned()
         };
         let doctor = line_of("check it:");
-        let lag = "--set integrity.max_schedule_lag_p99_ms=1e6";
+        let lag = "--set integrity.max_schedule_lag_p99_ms=1e6 --set integrity.max_harness_pause_ms=1e9";
         let replay = format!("{} trace.jsonl --name again {lag}", line_of("replay on:"));
         for command in [doctor, replay] {
             let command = command.replacen("pdreplay", env!("CARGO_BIN_EXE_pdreplay"), 1);

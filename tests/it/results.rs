@@ -97,7 +97,7 @@ pub fn info(requests: u64, sessions: u64) -> RunInfo {
         driver: "virtual time".into(),
         state: RunState::Completed,
         rebuilt: false,
-        budgets: Budgets { max_bad_share: 0.01, max_schedule_lag_p99_ms: 5.0 },
+        budgets: Budgets { max_bad_share: 0.01, max_schedule_lag_p99_ms: 5.0, max_harness_pause_ms: Some(250.0) },
         workers: Vec::new(),
         slots: None,
         gaps: None,

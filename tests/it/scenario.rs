@@ -262,7 +262,7 @@ fn bad_text_is_refused_at_its_place() {
         ("polcy = 1", "x.toml:1:1: unknown key `polcy` in the top level; did you mean `policy`?"),
         (
             "[integrity]\nzzz = 1",
-            "x.toml:2:1: unknown key `zzz` in [integrity]; known keys: max_bad_share, max_schedule_lag_p99_ms",
+            "x.toml:2:1: unknown key `zzz` in [integrity]; known keys: max_bad_share, max_harness_pause_ms, max_schedule_lag_p99_ms",
         ),
         (
             "[admission]\n  cap_max = \"four\"",

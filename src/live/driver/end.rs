@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
 use crate::live::accounts::Done;
 use crate::live::client::Client;
 use crate::live::driver::DriveOptions;
 use crate::live::driver::harness::Sampler;
 use crate::live::driver::turn::Turning;
 use crate::live::{Accounts, Target};
+use crate::protocol::WorkerState;
 use crate::record::{HarnessFacts, RunFacts};
 use crate::replay::{RunEnd, RunStatus};
 
@@ -40,6 +44,7 @@ pub(super) async fn settle(
     harness.throttled = counters.throttled;
     let seen = turning.wire.seen();
     (harness.prompts, harness.unlisted_workers) = (seen.prompts, seen.unlisted_workers);
+    harness.never_answered = never_answered(&turning).await;
     let Done { workers, transfers, .. } = accounts(&turning.wire, target, &mut harness).await;
     let facts = RunFacts {
         workers,
@@ -53,6 +58,17 @@ pub(super) async fn settle(
         harness: Some(harness),
     };
     RunEnd { status, facts }
+}
+
+/// Those that were not there before the run, did not come up in it, and are not there now.
+async fn never_answered(turning: &Turning<'_, Client>) -> Vec<String> {
+    let looker = turning.wire.looker();
+    let looks = turning.absent.iter().map(async |worker| (worker, timeout(CLOSE, looker.look(*worker)).await));
+    let looks = join_all(looks).await.into_iter();
+    looks
+        .filter(|(_, seen)| !matches!(seen, Ok(WorkerState::Up { .. })))
+        .map(|(worker, _)| worker.to_string())
+        .collect()
 }
 
 /// What the workers count themselves. Only emulated ones tell; one that is gone takes its counters with it.

@@ -164,7 +164,6 @@ fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
     let ended = runtime.block_on(async {
         let target = Arc::new(target);
         let (heard, hears) = mpsc::channel(HEARD);
-        let sampler = Sampler::start();
         let client = Client::new(trace, Arc::clone(&target), ends.clock, heard.clone())?;
         find_routes(&client, &target);
         if let Some(every) = options.health_poll {
@@ -183,7 +182,10 @@ fn run(work: Work, ends: Ends) -> Result<RunEnd, LiveError> {
         if let Some(index) = &index {
             replayer = replayer.with_index(Box::new(index.lookup()));
         }
-        let turning = Turning::new(replayer, client, ends, hears, options.drain);
+        // What is built before the run holds up none of it.
+        let sampler = Sampler::start();
+        let mut turning = Turning::new(replayer, client, ends, hears, options.drain);
+        turning.absent.clone_from(&target.absent);
         let ended = turning.run().await.map_err(LiveError::Start)?;
         if let Some(no_index) = ended.replayer.no_index() {
             return Err(LiveError::NoIndex(no_index.clone()));

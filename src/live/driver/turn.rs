@@ -14,13 +14,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::base::{Dur, Time};
+use crate::base::{Dur, Time, WorkerId};
 use crate::live::Heard;
 use crate::live::client::Client;
 use crate::live::clock::{Alarm, Clock};
 use crate::live::driver::Ends;
 use crate::live::driver::relay::{Halt, Told};
-use crate::protocol::Action;
+use crate::protocol::{Action, Event, WorkerState};
 use crate::record::{LedgerEvent, LedgerKind};
 use crate::replay::{Progress, Replayer};
 
@@ -52,6 +52,8 @@ pub(super) struct Turning<'t, W> {
     pub ended: Time,
     /// The caller broke the run off.
     pub broken_off: bool,
+    /// Workers that have not answered so far, of those that did not before the run.
+    pub absent: Vec<WorkerId>,
     hears: mpsc::Receiver<Heard>,
     told: SyncSender<Told>,
     halted: oneshot::Receiver<Halt>,
@@ -70,6 +72,7 @@ impl<'t, W: Wire> Turning<'t, W> {
             wire,
             ended: Time::ZERO,
             broken_off: false,
+            absent: Vec::new(),
             hears,
             told,
             halted,
@@ -175,7 +178,12 @@ impl<'t, W: Wire> Turning<'t, W> {
     fn hear(&mut self, heard: Heard) {
         let now = self.clock.now();
         match heard {
-            Heard::Event(event) => self.replayer.handle_event(now, event),
+            Heard::Event(event) => {
+                if let Event::WorkerChanged { worker, state: WorkerState::Up { .. } } = &event {
+                    self.absent.retain(|absent| absent != worker);
+                }
+                self.replayer.handle_event(now, event);
+            }
             Heard::Notice { kind, worker, detail } => {
                 let worker = worker.map(|worker| worker.to_string());
                 self.note(now, kind, worker, detail);

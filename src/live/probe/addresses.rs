@@ -1,4 +1,5 @@
-//! [`Shared`]: two workers of a list that are one server, by the addresses that their names lead to.
+//! [`Shared`]: two workers of a list that are one server, and a worker that the router knows by another address, by the
+//! addresses that names lead to.
 //!
 //! Owns the look-up of names and what follows from it. A name that cannot be looked up here, or that a proxy looks up,
 //! says nothing.
@@ -10,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use crate::base::WorkerId;
+use crate::base::{Role, WorkerId};
 use crate::live::Target;
 use crate::live::client::loopbacks;
 use crate::scenario::Address;
@@ -29,10 +30,9 @@ pub struct Shared {
     pub is_certain: bool,
 }
 
-/// Where a worker is.
+/// Where a base URL leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
-    worker: WorkerId,
     /// A name of the network's: neither an address nor `localhost`.
     is_name: bool,
     addresses: Vec<SocketAddr>,
@@ -40,9 +40,36 @@ struct Place {
 
 /// Every pair of workers that lead to one server, each look-up within `limit`.
 pub(super) async fn shared(target: &Target, limit: Duration) -> Vec<Shared> {
-    let places = target.addresses.workers().filter_map(|(worker, endpoint)| Some((worker, host_of(&endpoint.url)?)));
+    pairs(&places(target, target.addresses.workers().map(|(id, endpoint)| (id, endpoint.url.as_str())), limit).await)
+}
+
+/// Those of the router's `listed` decode workers that are a D of ours under another address, each look-up within `limit`.
+pub(super) async fn other_urls(target: &Target, listed: &[String], limit: Duration) -> Vec<(String, WorkerId)> {
+    let decode = || target.addresses.workers().filter(|(id, _)| id.role == Role::Decode);
+    let written = |url: &str| decode().any(|(_, endpoint)| endpoint.url == url);
+    let listed = listed.iter().map(|url| url.trim_end_matches('/').to_owned()).filter(|url| !written(url));
+    let listed: Vec<String> = listed.collect();
+    if listed.is_empty() {
+        return Vec::new();
+    }
+    let ours = places(target, decode().map(|(id, endpoint)| (id, endpoint.url.as_str())), limit);
+    let theirs = places(target, listed.iter().map(|url| (url.clone(), url.as_str())), limit);
+    let (ours, theirs) = tokio::join!(ours, theirs);
+    theirs.into_iter().filter_map(|(url, place)| Some((url, only_one(&ours, &place)?))).collect()
+}
+
+/// The only worker that is surely at this place.
+fn only_one(ours: &[(WorkerId, Place)], place: &Place) -> Option<WorkerId> {
+    let mut there = ours.iter().filter(|(_, own)| own.common(place).is_some_and(|(_, is_certain)| is_certain));
+    let (worker, _) = there.next()?;
+    there.next().is_none().then_some(*worker)
+}
+
+/// Where each of these base URLs leads to; one that is none is left out.
+async fn places<'a, K>(target: &Target, urls: impl Iterator<Item = (K, &'a str)>, limit: Duration) -> Vec<(K, Place)> {
     let has_proxy = target.proxy.is_some();
-    let places = join_all(places.map(async |(worker, (host, port))| {
+    let hosts = urls.filter_map(|(whose, url)| Some((whose, host_of(url)?)));
+    join_all(hosts.map(async |(whose, (host, port))| {
         let fixed = fixed(&host);
         let is_name = fixed.is_none();
         let addresses = match fixed {
@@ -50,9 +77,9 @@ pub(super) async fn shared(target: &Target, limit: Duration) -> Vec<Shared> {
             None if has_proxy => Vec::new(),
             None => looked_up(&host, port, limit).await,
         };
-        Place { worker, is_name, addresses }
-    }));
-    pairs(&places.await)
+        (whose, Place { is_name, addresses })
+    }))
+    .await
 }
 
 async fn looked_up(host: &str, port: u16, limit: Duration) -> Vec<SocketAddr> {
@@ -91,13 +118,19 @@ fn plain(ip: IpAddr) -> IpAddr {
     }
 }
 
-fn pairs(places: &[Place]) -> Vec<Shared> {
-    let pair = |first: &Place, second: &Place| {
-        let (first_id, second_id) = (first.worker, second.worker);
-        let of = |at, is_certain| Shared { first: first_id, second: second_id, at, is_certain };
-        let common = first.addresses.iter().find(|at| second.addresses.contains(at));
-        let twins = || first.addresses.iter().find(|at| is_loopback(at) && has_twin(at, &second.addresses));
-        common.map(|at| of(*at, !(first.is_name && second.is_name))).or_else(|| twins().map(|at| of(*at, false)))
+impl Place {
+    /// Where both are, and whether nothing else can be meant.
+    fn common(&self, other: &Place) -> Option<(SocketAddr, bool)> {
+        let common = self.addresses.iter().find(|at| other.addresses.contains(at));
+        let twins = || self.addresses.iter().find(|at| is_loopback(at) && has_twin(at, &other.addresses));
+        common.map(|at| (*at, !(self.is_name && other.is_name))).or_else(|| twins().map(|at| (*at, false)))
+    }
+}
+
+fn pairs(places: &[(WorkerId, Place)]) -> Vec<Shared> {
+    let pair = |(first, place): &(WorkerId, Place), (second, other): &(WorkerId, Place)| {
+        let (at, is_certain) = place.common(other)?;
+        Some(Shared { first: *first, second: *second, at, is_certain })
     };
     let all = places.iter().enumerate();
     all.flat_map(|(nth, first)| places[nth + 1..].iter().filter_map(move |second| pair(first, second))).collect()
@@ -115,15 +148,14 @@ fn has_twin(at: &SocketAddr, others: &[SocketAddr]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Role;
 
-    fn place(index: u16, url: &str, found: &[&str]) -> Place {
+    fn place(index: u16, url: &str, found: &[&str]) -> (WorkerId, Place) {
         let (host, port) = host_of(url).unwrap();
         let fixed = fixed(&host);
         let is_name = fixed.is_none();
         let ips = fixed.unwrap_or_else(|| found.iter().map(|ip| plain(ip.parse().unwrap())).collect());
         let addresses = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-        Place { worker: WorkerId::new(Role::Decode, index), is_name, addresses }
+        (WorkerId::new(Role::Decode, index), Place { is_name, addresses })
     }
 
     /// Certainty of the pair that two URLs are; names lead to the address beside them.
@@ -149,6 +181,19 @@ mod tests {
             assert_eq!(pair((first, &[]), (second, &[])), Some(true), "{first} {second}");
         }
         assert_eq!(pair(("http://d0:1", &["10.0.0.7"]), ("http://10.0.0.7:1", &[])), Some(true));
+    }
+
+    #[test]
+    fn a_worker_is_known_by_the_routers_address_where_it_is_the_only_one_there() {
+        let known =
+            |ours: &[(WorkerId, Place)], theirs: (&str, &[&str])| only_one(ours, &place(9, theirs.0, theirs.1).1);
+        let ours = [place(0, "http://localhost:1", &[]), place(1, "http://d1:2", &["10.0.0.7"])];
+        assert_eq!(known(&ours, ("http://127.0.0.1:1", &[])), Some(ours[0].0));
+        assert_eq!(known(&ours, ("http://10.0.0.7:2", &[])), Some(ours[1].0));
+        assert_eq!(known(&ours, ("http://127.0.0.1:2", &[])), None);
+        assert_eq!(known(&ours, ("http://other:2", &["10.0.0.7"])), None, "two servers behind one entrance, perhaps");
+        let twice = [place(0, "http://d0:1", &["10.0.0.7"]), place(1, "http://d1:1", &["10.0.0.7"])];
+        assert_eq!(known(&twice, ("http://10.0.0.7:1", &[])), None);
     }
 
     #[test]

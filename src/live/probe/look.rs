@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::addresses::shared;
+use super::addresses::{other_urls, shared};
 use super::checks::Facts;
 use super::facts::{RouterFacts, WorkerFacts};
 use super::question::{Answers, Question, probe_id};
@@ -39,7 +39,8 @@ pub async fn look(target: &Target, needs: &Needs, http: &Http) -> Facts {
     let (bootstrap, shared) = (bootstrap_servers(target, needs, http), shared(target, look.limit));
     let (workers, router, routes, named, serving, bootstrap, shared) =
         tokio::join!(workers, router, routes, named, serving, bootstrap, shared);
-    Facts { workers, router, routes, named, serving, bootstrap, shared }
+    let other_urls = look.other_urls(router.as_ref()).await;
+    Facts { workers, router, routes, named, serving, bootstrap, shared, other_urls }
 }
 
 /// Who and what the servers are, in one round of cheap questions: nothing is generated, no session opened.
@@ -58,7 +59,9 @@ pub async fn glance(target: &Target, http: &Http) -> Facts {
     };
     let workers = join_all(target.addresses.workers().map(worker));
     let (workers, router, shared) = tokio::join!(workers, look.router(), shared(target, look.limit));
-    Facts { workers, router, routes: None, named: Vec::new(), serving: None, bootstrap: Vec::new(), shared }
+    let other_urls = look.other_urls(router.as_ref()).await;
+    let (named, bootstrap) = (Vec::new(), Vec::new());
+    Facts { workers, router, routes: None, named, serving: None, bootstrap, shared, other_urls }
 }
 
 /// Whether P's bootstrap servers answer, where it is the client that names them to D.
@@ -86,6 +89,16 @@ pub fn has_indices(target: &Target, needs: &Needs) -> bool {
 /// Probes of the target header, before a run: its verdict says whether to go by them.
 pub async fn routes(target: &Target, http: &Http) -> Routes {
     Look::new(target, http).routes().await
+}
+
+/// Whether requests carry a worker's URL or id, which the router may take for another worker's.
+pub fn has_names(target: &Target, needs: &Needs) -> bool {
+    Way::of(target, needs) == Way::Named
+}
+
+/// Probes of each D by its URL or id, before a run.
+pub async fn named(target: &Target, http: &Http) -> Vec<(WorkerId, Probed)> {
+    Look::new(target, http).named().await
 }
 
 /// The map of target-header values, by one probe an index; for a run whose map proved wrong.
@@ -219,6 +232,11 @@ impl<'a> Look<'a> {
         let questions =
             [Question::Health, Question::ServerInfo, Question::Workers, Question::GetLoads, Question::Models];
         Some(RouterFacts::of(url, &self.ask_all(url, &questions).await))
+    }
+
+    async fn other_urls(&self, router: Option<&RouterFacts>) -> Vec<(String, WorkerId)> {
+        let Some(router) = router else { return Vec::new() };
+        other_urls(self.target, &router.decode, self.limit).await
     }
 
     async fn routes(&self) -> Routes {

@@ -15,11 +15,11 @@ mod reply;
 mod route_map;
 
 pub use addresses::Shared;
-pub use checks::{Check, Facts, Verdict, address_fault, bootstrap_fault, cautions, checks, role_fault};
+pub use checks::{Check, Facts, Verdict, address_fault, bootstrap_fault, cautions, checks, name_fault, role_fault};
 pub use events::event_checks;
 pub use examine::examine;
 pub use facts::{Engine, Health, RouterFacts, WorkerFacts};
-pub use look::{bootstrap_servers, glance, has_indices, look, route_map, routes};
+pub use look::{bootstrap_servers, glance, has_indices, has_names, look, named, route_map, routes};
 pub use question::{Answers, Question};
 pub use reply::{Looked, Reply, shortened};
 pub use route_map::{Probed, RouteFault, RouteMap, Routes, next_probe};

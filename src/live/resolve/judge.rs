@@ -24,6 +24,7 @@ pub(in crate::live) fn adopt(scenario: &Scenario, seen: &Facts, target: &mut Tar
             target.addresses.learn_name(worker.worker, &worker.own_name);
         }
     }
+    target.addresses.other_urls = seen.other_urls.iter().cloned().collect();
     if target.model.is_empty() && target.dialect != Dialect::Generate {
         target.model = seen.workers.iter().find_map(|worker| worker.models.first().cloned()).unwrap_or_default();
     }

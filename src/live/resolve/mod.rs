@@ -139,6 +139,11 @@ pub fn resolve(
             seen.routes = Some(probe::routes(&target, &http).await);
             target.route_map = routes(&target, &seen)?;
         }
+        if probe::has_names(&target, &needs) {
+            seen.named = probe::named(&target, &http).await;
+            names(&target, &seen)?;
+        }
+        target.absent = absent(&seen);
         if target.emulated {
             target.baseline = Accounts::read(&target.addresses, &http, target.limits.control).await;
         }
@@ -155,6 +160,18 @@ fn routes(target: &Target, seen: &Facts) -> Result<Option<RouteMap>, ResolveErro
     let url = || target.addresses.router.clone().unwrap_or_default();
     let refused = |RouteFault { why, remedy }| ResolveError::Routes { url: url(), why, remedy };
     seen.routes.as_ref().map(|routes| routes.verdict(target)).transpose().map_err(refused)
+}
+
+/// Refuses a run whose names reach others than they mean.
+fn names(target: &Target, seen: &Facts) -> Result<(), ResolveError> {
+    let url = target.addresses.router.clone().unwrap_or_default();
+    let refused = |RouteFault { why, remedy }| Err(ResolveError::Routes { url, why, remedy });
+    probe::name_fault(target, seen).map_or(Ok(()), refused)
+}
+
+fn absent(seen: &Facts) -> Vec<WorkerId> {
+    let down = seen.workers.iter().filter(|worker| matches!(worker.health, Health::Down(_)));
+    down.map(|worker| worker.worker).collect()
 }
 
 /// Open files of a run against this target, checked against the limit. `at_once`: requests on the wire as planned; `None`
@@ -217,6 +234,7 @@ pub(in crate::live) fn describe(
         body_cache: (live.body_cache_mib as usize) << 20,
         token_ids: (live.token_id_min, live.token_id_count),
         baseline: Accounts::default(),
+        absent: Vec::new(),
         proxy: Some(live.proxy.clone()).filter(|proxy| !proxy.is_empty()),
         secrets,
     }

@@ -22,7 +22,7 @@ fn run(router: &Server, prefill: &Server, decode: &Server) -> LiveRun {
     let addresses = ["--router", &router.url, "--prefill", &prefill.url, "--decode", &decode.url];
     let bootstrap = format!("[\"{} {}\"]", prefill.url, prefill.port());
     let run = LiveRun::of(&trace()).args(&addresses).args(&["--emulation-speed", "10"]);
-    run.set("live.prefill", &bootstrap).set("integrity.max_schedule_lag_p99_ms", "1e6")
+    run.set("live.prefill", &bootstrap)
 }
 
 #[test]

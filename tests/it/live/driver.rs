@@ -1,6 +1,7 @@
 //! Live runs as a whole: broken off, killed, with secrets, with faults, and what is refused before anything is sent.
 
 use std::fs;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -81,6 +82,26 @@ fn a_signal_drains_and_keeps_the_results() {
         assert_eq!(sum_of_outcomes(&summary), 1200);
         assert!(played.count("skipped") > 0 && played.count("ok") >= 3);
     }
+}
+
+#[test]
+fn a_signal_during_the_first_probes_ends_the_program_at_once() {
+    // Takes connections and says nothing.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    mute.set_nonblocking(true).unwrap();
+    // Started in the background by a shell, a program finds the signal ignored.
+    let run = LiveRun::of(&many(1)).on(&format!("http://{}", mute.local_addr().unwrap()), Api::Chat);
+    let run = run.inside(&["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]).start();
+    let began = Instant::now();
+    let mut asked = Vec::new();
+    while asked.is_empty() {
+        asked.extend(mute.accept().ok());
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing was asked");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    run.signal("INT");
+    let played = run.wait().code(130);
+    assert!(!played.scratch.join("outputs").exists(), "nothing was claimed yet");
 }
 
 #[test]

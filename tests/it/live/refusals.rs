@@ -14,8 +14,6 @@ fn list(servers: &[&Server]) -> String {
 fn run(prefill: &str, decode: &[&Server]) -> LiveRun {
     let trace: String = (0..3).map(|nth| row(&format!("s{nth}"), 0, f64::from(nth) * 0.01, 256, 4)).collect();
     let run = LiveRun::of(&trace).set("live.target", "sglang").set("replay.mechanism", "pd");
-    // How late a busy machine sends is nothing of a refusal's.
-    let run = run.set("integrity.max_schedule_lag_p99_ms", "1e6");
     run.set("live.prefill", prefill).set("live.decode", &list(decode))
 }
 
@@ -41,6 +39,53 @@ fn a_router_that_does_not_read_the_header_is_refused_before_the_run() {
     // Without a word about policies it reads the header.
     let reads = Server::router(&[&p], &[&d0, &d1], &[]);
     assert_eq!(kv(&reads).play().code(0).count("ok"), 3);
+}
+
+#[test]
+fn names_that_reach_others_are_refused_before_the_run() {
+    let (p, d0, d1) = (Server::worker("P0", &[]), Server::worker("D0", &[]), Server::worker("D1", &[]));
+    let router = Server::router(&[&p], &[&d0, &d1], &["--decode-policy", "consistent_hashing"]);
+    let by_id = |decode: &[&Server]| {
+        let run = run(&list(&[&p]), decode).set("policy.name", "kv-aware").set("live.router", &router.url);
+        run.set("live.header.target_value", "id")
+    };
+    let played = by_id(&[&d0, &d1]).play().code(0);
+    assert_eq!(played.count("ok"), 3);
+    assert!(!played.ran.stderr.contains("target header"), "{}", played.ran.stderr);
+    let swapped = by_id(&[&d1, &d0]);
+    assert!(doctor(&swapped, 1).contains("D0: served by D1"));
+    let played = swapped.play().code(2);
+    assert!(played.ran.stderr.contains("D0: served by D1"), "{}", played.ran.stderr);
+}
+
+#[test]
+fn a_d_that_the_router_knows_by_another_address_is_the_same_one() {
+    let (p, d0, d1) = (Server::worker("P0", &[]), Server::worker("D0", &[]), Server::worker("D1", &[]));
+    let router = Server::router(&[&p], &[&d0, &d1], &["--decode-policy", "consistent_hashing"]);
+    let other = d0.url.replace("127.0.0.1", "localhost");
+    assert_ne!(other, d0.url);
+    let run = run(&list(&[&p]), &[&d0, &d1]).set("policy.name", "kv-aware").set("live.router", &router.url);
+    let run = run.set("live.decode", &format!("[\"{other}\", \"{}\"]", d1.url));
+    let table = doctor(&run, 0);
+    assert!(table.contains("all ours") && table.contains("D0=0 D1=1"), "{table}");
+    let played = run.play().code(0);
+    assert_eq!(played.count("ok"), 3);
+    assert!(played.records().iter().all(|record| !record["decode_worker_actual"].is_null()), "{:#?}", played.records());
+}
+
+#[test]
+fn a_worker_that_never_answers_is_told_before_the_run_and_after_it() {
+    let (p, d) = (Server::worker("P0", &[]), Server::worker("D0", &[]));
+    let router = Server::router(&[&p], &[&d], &[]);
+    let nobody = "http://127.0.0.1:9";
+    let prefill = format!("[\"{}\", \"{nobody}\"]", p.url);
+    let run = run(&prefill, &[&d]).set("policy.name", "default").set("live.router", &router.url);
+    let played = run.play().code(0);
+    let said = &played.ran.stderr;
+    assert!(said.contains(&format!("warning: workers: P1 at {nobody}: ")), "{said}");
+    assert_eq!(played.manifest()["facts"]["harness"]["never_answered"].to_string(), "[\"P1\"]");
+    let notes = played.summary()["integrity"]["notes"].to_string();
+    assert!(notes.contains("never answered, before the run or in it: P1;"), "{notes}");
 }
 
 #[test]

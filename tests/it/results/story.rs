@@ -236,6 +236,36 @@ fn a_late_harness_makes_a_run_invalid() {
 }
 
 #[test]
+fn a_harness_that_stood_still_makes_the_run_invalid() {
+    let mut story = story();
+    let mut paused = |max_ms, budget_ms| {
+        story.facts.harness = Some(HarnessFacts { loop_lag_max_ms: Some(max_ms), ..HarnessFacts::default() });
+        story.info.budgets.max_harness_pause_ms = budget_ms;
+        story.summary()
+    };
+    for (max_ms, budget_ms) in [(250.0, Some(250.0)), (2998.0, None)] {
+        let integrity = paused(max_ms, budget_ms).integrity;
+        assert_eq!((integrity.verdict, integrity.harness_pause_ms), (Verdict::Valid, Some(max_ms)));
+    }
+    let summary = paused(2998.4, Some(250.0));
+    assert_eq!(summary.integrity.verdict, Verdict::Invalid);
+    assert!(summary.integrity.notes[0].starts_with("the harness stood still for 2998 ms of wall time in one piece"));
+    let text = render::summary(&summary, &Extras::default(), Style::default());
+    let words =
+        "latency   INVALID: the harness stood still for 2998 ms (budget 250 ms: integrity.max_harness_pause_ms)";
+    assert!(text.contains(words), "{text}");
+}
+
+#[test]
+fn workers_that_never_answered_are_named() {
+    let mut story = story();
+    let never_answered = vec!["P1".to_owned(), "D3".to_owned()];
+    story.facts.harness = Some(HarnessFacts { never_answered, ..HarnessFacts::default() });
+    let notes = story.summary().integrity.notes;
+    assert!(notes.len() == 1 && notes[0].starts_with("never answered, before the run or in it: P1 D3;"), "{notes:#?}");
+}
+
+#[test]
 fn other_prompts_and_workers_than_the_runs_are_told_once_with_their_figures() {
     let mut story = story();
     let strangers = [("http://x:1", 3), ("http://x:2", 12), ("x3", 1), ("x4", 1), ("x5", 1)];

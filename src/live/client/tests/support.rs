@@ -59,6 +59,7 @@ pub fn target(colocated: &[&str]) -> Target {
         model: String::new(),
         session_mark: String::new(),
         baseline: Accounts::default(),
+        absent: Vec::new(),
         header: HeaderConfig::default(),
         route_map: None,
         served_by: ServedByConfig::default(),

@@ -9,6 +9,7 @@ mod workers;
 
 use serde::Serialize;
 
+pub use router::name_fault;
 pub use workers::{address_fault, bootstrap_fault, role_fault};
 
 use super::addresses::Shared;
@@ -35,6 +36,8 @@ pub struct Facts {
     pub bootstrap: Vec<(WorkerId, Result<(), String>)>,
     /// Workers that are one server.
     pub shared: Vec<Shared>,
+    /// D of ours that the router lists under another base URL than we do.
+    pub other_urls: Vec<(String, WorkerId)>,
 }
 
 /// How a check ended.
@@ -124,7 +127,8 @@ impl Case<'_> {
 /// What a run that can go will suffer from all the same, a sentence each.
 pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
     let case = Case { needs, target, facts };
-    let all: [fn(&Case) -> Option<Check>; 7] = [
+    let all: [fn(&Case) -> Option<Check>; 8] = [
+        workers::unreachable,
         workers::addresses,
         workers::roles,
         router::members,

@@ -2,8 +2,9 @@
 
 use super::super::facts::Health;
 use super::super::route_map::{Probed, RouteFault};
-use super::{Case, Check, Verdict, some_of};
-use crate::base::Role;
+use super::{Case, Check, Facts, Verdict, some_of};
+use crate::base::{Role, WorkerId};
+use crate::live::Target;
 use crate::scenario::{RouterKind, TargetValue};
 
 pub(super) fn reachable(case: &Case) -> Option<Check> {
@@ -53,9 +54,9 @@ pub(super) fn members(case: &Case) -> Option<Check> {
     if listed.is_empty() {
         return None;
     }
-    let is_listed = |url: &str| listed.iter().any(|known| known.trim_end_matches('/') == url);
-    let decode = case.target.addresses.workers().filter(|(id, _)| id.role == Role::Decode);
-    let lacking: Vec<_> = decode.filter(|(_, endpoint)| !is_listed(&endpoint.url)).map(|(id, _)| id).collect();
+    let is_listed = |id: WorkerId| listed.iter().any(|known| case.target.addresses.named(known) == Some(id));
+    let decode = case.target.addresses.workers().map(|(id, _)| id).filter(|id| id.role == Role::Decode);
+    let lacking: Vec<_> = decode.filter(|id| !is_listed(*id)).collect();
     if !lacking.is_empty() {
         let detail = format!("it lists {}, not {}", some_of(listed), some_of(lacking));
         let remedy = "start the router with the same addresses as live.decode";
@@ -90,7 +91,7 @@ pub(super) fn target_header(case: &Case) -> Option<Check> {
     if !case.needs.target_header || case.facts.router.is_none() || case.router_is_down() {
         return None;
     }
-    let Some(routes) = &case.facts.routes else { return Some(names(case)) };
+    let Some(routes) = &case.facts.routes else { return names(case) };
     match routes.verdict(case.target) {
         Ok(map) if routes.is_confirmed(case.target) => Some(Check::ok(NAME, format!("{map}, each tried three times"))),
         Ok(map) => {
@@ -104,23 +105,22 @@ pub(super) fn target_header(case: &Case) -> Option<Check> {
     }
 }
 
-/// With URLs or ids, every D must have been reached by its own.
-fn names(case: &Case) -> Check {
-    const NAME: &str = "target header";
-    let header = &case.target.header;
-    let value = match header.target_value {
+fn value_word(value: TargetValue) -> &'static str {
+    match value {
         TargetValue::Index => "index",
         TargetValue::Url => "URL",
         TargetValue::Id => "name",
-    };
-    let decode = case.target.addresses.decode.len();
-    let off = "requests reach other decode workers than the policy chose, or none";
+    }
+}
+
+/// D that their URL or id does not reach, by the probes: which, and what to do.
+pub fn name_fault(target: &Target, facts: &Facts) -> Option<RouteFault> {
+    let value = value_word(target.header.target_value);
     let found = |probed: &Probed| match probed {
-        Probed::Served(name) => Some(case.target.addresses.named(name).map_or(name.clone(), |id| id.to_string())),
+        Probed::Served(name) => Some(target.addresses.named(name).map_or(name.clone(), |id| id.to_string())),
         Probed::Nameless | Probed::NoWorker | Probed::Failed(_) | Probed::Unanswered(_) => None,
     };
-    let missed: Vec<String> = case
-        .facts
+    let missed: Vec<String> = facts
         .named
         .iter()
         .filter_map(|(worker, probed)| match (probed, found(probed)) {
@@ -130,19 +130,32 @@ fn names(case: &Case) -> Check {
             _ => None,
         })
         .collect();
-    if !missed.is_empty() {
-        let remedy = "give the router --decode-policy consistent_hashing, or set live.header.target_value = \"index\"";
-        return Check::new(NAME, Verdict::Fail, some_of(missed), off, remedy);
+    let remedy = "give the router --decode-policy consistent_hashing, or set live.header.target_value = \"index\"";
+    (!missed.is_empty()).then(|| RouteFault { why: some_of(missed), remedy })
+}
+
+/// With URLs or ids, every D must have been reached by its own. Nothing when none was tried.
+fn names(case: &Case) -> Option<Check> {
+    const NAME: &str = "target header";
+    let header = &case.target.header;
+    let decode = case.target.addresses.decode.len();
+    let off = "requests reach other decode workers than the policy chose, or none";
+    if case.facts.named.is_empty() {
+        return None;
+    }
+    if let Some(RouteFault { why, remedy }) = name_fault(case.target, case.facts) {
+        return Some(Check::new(NAME, Verdict::Fail, why, off, remedy));
     }
     if case.facts.named.iter().any(|(_, probed)| *probed == Probed::Nameless) {
         let detail = format!("{} was answered, but not by whom", header.target_name);
-        return Check::new(NAME, Verdict::Warn, detail, off, "set live.served_by to what names the worker");
+        return Some(Check::new(NAME, Verdict::Warn, detail, off, "set live.served_by to what names the worker"));
     }
     if case.facts.named.len() < 2 * decode {
         let detail = format!("tried {} times only for {decode} D: the router is slow", case.facts.named.len());
-        return Check::new(NAME, Verdict::Warn, detail, off, "see that the router is not busy, and ask again");
+        return Some(Check::new(NAME, Verdict::Warn, detail, off, "see that the router is not busy, and ask again"));
     }
-    Check::ok(NAME, format!("each of {decode} D was reached by its {value}, twice"))
+    let value = value_word(header.target_value);
+    Some(Check::ok(NAME, format!("each of {decode} D was reached by its {value}, twice")))
 }
 
 pub(super) fn served_by(case: &Case) -> Option<Check> {

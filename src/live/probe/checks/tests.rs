@@ -32,6 +32,7 @@ fn target() -> Target {
         model: String::new(),
         session_mark: String::new(),
         baseline: Accounts::default(),
+        absent: Vec::new(),
         header: HeaderConfig::default(),
         route_map: None,
         served_by: ServedByConfig::default(),
@@ -105,6 +106,7 @@ fn facts(workers: Vec<WorkerFacts>) -> Facts {
         serving: None,
         bootstrap: Vec::new(),
         shared: Vec::new(),
+        other_urls: Vec::new(),
     }
 }
 
@@ -378,9 +380,23 @@ fn a_header_with_names_is_ok_only_when_every_d_was_reached_by_its_own() {
         assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, detail));
     }
     let nameless = [("D0", Probed::Nameless), ("D1", Probed::Nameless)];
-    for untold in [&nameless[..], &[("D0", by(9200))], &[]] {
+    for untold in [&nameless[..], &[("D0", by(9200))]] {
         assert_eq!(named(untold).result, Verdict::Warn, "{untold:?}");
     }
+}
+
+#[test]
+fn a_run_is_warned_of_who_is_dead_and_of_no_probe_that_nobody_sent() {
+    let mut dead = all_well();
+    dead.routes = None;
+    dead.workers[0].health = Health::Down("connection refused".into());
+    let header = HeaderConfig { target_value: TargetValue::Id, ..HeaderConfig::default() };
+    let target = Target { header, ..target() };
+    let said = cautions(&needs(), &target, &dead);
+    let down = |said: &String| said.starts_with("workers: ") && said.contains("requests to these workers fail");
+    assert!(said.iter().any(down) && !said.iter().any(|said| said.starts_with("target header")), "{said:#?}");
+    dead.workers[0].health = Health::Up;
+    assert!(!cautions(&needs(), &target, &dead).iter().any(down));
 }
 
 #[test]

@@ -44,6 +44,11 @@ pub(super) fn reachable(case: &Case) -> Option<Check> {
     Some(Check::ok(NAME, format!("{} answer{rtt}", workers.len())))
 }
 
+/// Those that do not answer, before a run that can go without them.
+pub(super) fn unreachable(case: &Case) -> Option<Check> {
+    reachable(case).filter(|check| check.result == Verdict::Fail)
+}
+
 pub(super) fn authorized(case: &Case) -> Option<Check> {
     let router = case.facts.router.as_ref().filter(|router| router.unauthorized).map(|_| "router".to_owned());
     let workers =

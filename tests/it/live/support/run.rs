@@ -35,6 +35,10 @@ pub struct Played {
 /// Folder of the run in its scratch directory.
 pub const FOLDER: &str = "outputs/live";
 
+/// How late a busy machine sends, and how long it stands still, fail no run.
+pub const UNTIMED: [&str; 4] =
+    ["--set", "integrity.max_schedule_lag_p99_ms=1e6", "--set", "integrity.max_harness_pause_ms=1e9"];
+
 impl LiveRun {
     /// Of a trace (native JSONL), on whatever `--set` says. Late sends are no failure: how late they are is the machine's
     /// affair.
@@ -43,7 +47,7 @@ impl LiveRun {
         scratch.write("trace.jsonl", trace);
         let args = ["replay", "trace.jsonl", "--target", "live", "--name", "live"].map(str::to_owned);
         let run = LiveRun { scratch, args: args.to_vec(), env: Vec::new(), inside: Vec::new() };
-        run.set("integrity.max_schedule_lag_p99_ms", "1e6")
+        run.args(&UNTIMED)
     }
 
     /// Against one colocated server.
