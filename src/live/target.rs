@@ -170,6 +170,8 @@ pub struct Target {
     pub token_ids: (u32, u32),
     /// What emulated workers had counted before the run; empty where they are the run's own.
     pub baseline: Accounts,
+    /// Tokens that emulated workers held before the run; those that held none are left out.
+    pub warm: BTreeMap<WorkerId, u64>,
     /// Proxy for hosts that are not on loopback.
     pub proxy: Option<String>,
     /// Secrets.

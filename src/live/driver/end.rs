@@ -40,6 +40,7 @@ pub(super) async fn settle(
     harness.throttled = counters.throttled;
     let seen = turning.wire.seen();
     (harness.prompts, harness.unlisted_workers) = (seen.prompts, seen.unlisted_workers);
+    harness.warm_caches = target.warm.iter().map(|(worker, held)| (worker.to_string(), *held)).collect();
     let Done { workers, transfers, .. } = accounts(&turning.wire, target, &mut harness).await;
     let facts = RunFacts {
         workers,

@@ -1,5 +1,6 @@
 //! What the client's tests share: small traces, targets on loopback, a client and what it hears.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ pub fn target(colocated: &[&str]) -> Target {
         model: String::new(),
         session_mark: String::new(),
         baseline: Accounts::default(),
+        warm: BTreeMap::new(),
         header: HeaderConfig::default(),
         route_map: None,
         served_by: ServedByConfig::default(),

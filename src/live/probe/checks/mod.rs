@@ -107,6 +107,12 @@ impl Check {
 }
 
 impl Facts {
+    /// Workers that hold tokens of before, and how many.
+    pub fn warm_caches(&self) -> impl Iterator<Item = (WorkerId, u64)> {
+        let told = self.workers.iter().filter_map(|worker| Some((worker.worker, worker.held_tokens?)));
+        told.filter(|(_, held)| *held > 0)
+    }
+
     /// Port of a P's bootstrap server, by its own word.
     pub fn bootstrap_port(&self, worker: WorkerId) -> Option<u16> {
         let found = self.workers.iter().find(|found| found.worker == worker)?;

@@ -1,5 +1,6 @@
 //! Facts in, table out: one story a test.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
@@ -32,6 +33,7 @@ fn target() -> Target {
         model: String::new(),
         session_mark: String::new(),
         baseline: Accounts::default(),
+        warm: BTreeMap::new(),
         header: HeaderConfig::default(),
         route_map: None,
         served_by: ServedByConfig::default(),
@@ -264,7 +266,7 @@ fn warm_caches_are_told_where_workers_say() {
     assert_eq!(check(&warm, "caches").result, Verdict::Ok);
     warm.workers[2].held_tokens = Some(640);
     let found = check(&warm, "caches");
-    assert_eq!((found.result, found.detail.as_str()), (Verdict::Warn, "D1 hold 640 tokens from before"));
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Warn, "D1 holds 640 tokens from before"));
     assert!(found.remedy.contains("/flush_cache"), "{found:#?}");
 }
 
