@@ -170,7 +170,9 @@ impl RouterNode {
         let down = [Role::Prefill, Role::Decode, Role::Colocated].into_iter().filter_map(|role| {
             let of_role: Vec<&Place> = self.places.iter().filter(|place| place.worker.role == role).collect();
             let is_out = !of_role.is_empty() && of_role.iter().all(|place| !place.eligible);
-            is_out.then(|| format!("; no {}worker is healthy: 0 of {} answer /health with 200", noun(role), of_role.len()))
+            is_out.then(|| {
+                format!("; no {}worker is healthy: 0 of {} answer /health with 200", noun(role), of_role.len())
+            })
         });
         down.collect()
     }

@@ -9,7 +9,7 @@ mod workers;
 
 use serde::Serialize;
 
-pub use workers::{address_fault, bootstrap_fault, role_fault};
+pub use workers::{KV_EVENTS, address_fault, bootstrap_fault, role_fault};
 
 use super::addresses::Shared;
 use super::facts::{Health, RouterFacts, WorkerFacts};

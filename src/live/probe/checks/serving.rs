@@ -40,7 +40,10 @@ pub(super) fn one_token(case: &Case) -> Option<Check> {
         return None;
     }
     if failed.is_empty() {
-        return Some(Check::ok(NAME, format!("answered {} over the run's own way", plural(asked.len() as u64, "time"))));
+        return Some(Check::ok(
+            NAME,
+            format!("answered {} over the run's own way", plural(asked.len() as u64, "time")),
+        ));
     }
     let remedy = "send one by hand and see the server's log";
     Some(Check::new(NAME, Verdict::Fail, some_of(failed), "requests of the run fail the same way", remedy))

@@ -54,6 +54,7 @@ fn needs() -> Needs {
         sessions: true,
         admission: true,
         loads: false,
+        index: false,
         target_header: true,
         prefill_header: false,
         routing_key: false,
@@ -257,6 +258,24 @@ fn workers_behind_the_router_that_are_none_of_ours_are_told() {
     let told = cautions(&needs(), &target(), &more);
     assert!(told.len() == 1 && told[0].contains("http://h:9300") && told[0].contains("--decode"), "{told:?}");
     assert_eq!(cautions(&needs(), &target(), &all_well()), [""; 0]);
+}
+
+#[test]
+fn kv_events_concern_who_reads_an_index() {
+    let mut found = all_well();
+    let row = |found: &Facts, index| {
+        let all = checks(&Needs { index, ..needs() }, &target(), found);
+        find(&all, KV_EVENTS)
+    };
+    let silent = row(&found, false);
+    assert_eq!((silent.result, silent.will_be_off.as_str(), silent.remedy.as_str()), (Verdict::Off, "", ""));
+    assert_eq!(silent.detail, "the workers do not say");
+    found.workers[1].kv_events = Some(false);
+    let wanted = row(&found, true);
+    assert_eq!(wanted.detail, "none published");
+    assert!(wanted.will_be_off.contains("hits count as 0") && wanted.remedy.contains("--kv-events FILE"));
+    found.workers[1].kv_events = Some(true);
+    assert_eq!(row(&found, true).result, Verdict::Ok);
 }
 
 #[test]

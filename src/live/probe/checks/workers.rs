@@ -258,14 +258,23 @@ pub(super) fn models(case: &Case) -> Option<Check> {
     Some(Check::new(NAME, Verdict::Fail, detail, "requests are refused", remedy))
 }
 
+/// Name of the row on the publishers of KV events, by the workers' own word.
+pub const KV_EVENTS: &str = "KV events";
+
 pub(super) fn kv_events(case: &Case) -> Option<Check> {
     let on = case.facts.workers.iter().filter(|worker| worker.kv_events == Some(true)).count();
     if on > 0 {
         let look = "`--kv-events FILE` looks whether they can be followed";
-        return Some(Check::ok("KV events", format!("published by {on}; {look}")));
+        return Some(Check::ok(KV_EVENTS, format!("published by {on}; {look}")));
     }
-    let off = "an index of what each worker really holds; policies go by what was sent";
-    Some(Check::new("KV events", Verdict::Off, "none published", off, ""))
+    let denied = case.facts.workers.iter().any(|worker| worker.kv_events == Some(false));
+    let detail = if denied { "none published" } else { "the workers do not say" };
+    if !case.needs.index {
+        return Some(Check::new(KV_EVENTS, Verdict::Off, detail, "", ""));
+    }
+    let off = "an index of what each worker really holds, where no events come: hits count as 0";
+    let remedy = "start the engines with KV events, and see by `--kv-events FILE` whether they can be followed";
+    Some(Check::new(KV_EVENTS, Verdict::Off, detail, off, remedy))
 }
 
 pub(super) fn keep_alive(case: &Case) -> Option<Check> {
