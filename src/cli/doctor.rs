@@ -13,7 +13,7 @@ use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster};
 use crate::live::kv::service::Log;
-use crate::live::probe::{Check, Verdict, event_checks, examine, shortened};
+use crate::live::probe::{Check, KV_EVENTS, Verdict, event_checks, examine, shortened};
 use crate::live::{FoundSecrets, read_secrets};
 use crate::results::render::{Format, Table, visible};
 use crate::scenario::{Scenario, resolve_router};
@@ -71,13 +71,22 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let named = Some(&scenario.kv_events.config).filter(|path| !path.is_empty());
     if let Some(path) = args.kv_events.as_ref().or(named) {
         let options = feed_options(path, args.registry.as_deref(), Log::silent())?;
+        // Whether events are published is what the streams themselves tell now.
+        checks.retain(|check| check.check != KV_EVENTS || check.result != Verdict::Off);
         checks.extend(event_checks(options).map_err(feed_failure)?);
     }
+    let flags = args.live.address_flags();
+    checks.iter_mut().for_each(|check| check.remedy = where_given(&check.remedy, &flags));
     terminal.messages.settle();
     let format = if args.json { Format::Json } else { args.format.format() };
     stdout::print(&shown(&checks, format, terminal))?;
     let failed = checks.iter().any(|check| check.result == Verdict::Fail);
     Ok(if failed { Exit::Broke } else { Exit::Ok })
+}
+
+/// A remedy that names the place of the addresses names the flags they were given by.
+fn where_given(remedy: &str, flags: &[&str]) -> String {
+    if flags.is_empty() { remedy.to_owned() } else { remedy.replace("in [live]", &format!("in {}", flags.join(", "))) }
 }
 
 fn start(scenario: &Scenario) -> Result<EmbeddedCluster, Failure> {
@@ -127,6 +136,13 @@ fn follows(check: &Check) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_remedy_names_the_flags_that_gave_the_addresses() {
+        let remedy = "start the missing workers, or correct the addresses in [live]";
+        assert_eq!(where_given(remedy, &[]), remedy);
+        assert!(where_given(remedy, &["--worker"]).ends_with("correct the addresses in --worker"));
+    }
 
     #[test]
     fn what_follows_is_told_below_the_table_and_in_full() {

@@ -67,8 +67,7 @@ pub fn drive(job: &Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut St
     let facts = ready.as_ref().map(|ready| &ready.facts);
     if let Some(facts) = facts {
         info.driver = live::driver_label(facts);
-        // The budget is of wall time, the lag of the run's.
-        info.budgets.max_schedule_lag_p99_ms *= facts.emulation_speed;
+        info.speed = facts.emulation_speed;
     }
     let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info, facts);
     write_manifest(folder, &manifest)?;

@@ -86,16 +86,21 @@ impl LiveArgs {
         given.map(|(flag, key, value)| Overlay::shorthand(flag, key, &value)).collect()
     }
 
-    /// Refuses the address of a server, or its key, for a run that sends nothing to it.
-    pub fn check(&self, target: TargetArg) -> Result<(), Failure> {
+    /// Flags given that name the address of a server.
+    pub fn address_flags(&self) -> Vec<&'static str> {
         let flags = [
             ("--router", self.router.is_some()),
             ("--prefill", !self.prefill.is_empty()),
             ("--decode", !self.decode.is_empty()),
             ("--worker", !self.worker.is_empty()),
-            ("--api-key-env", self.api_key_env.is_some()),
         ];
-        let given: Vec<&str> = flags.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag).collect();
+        flags.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag).collect()
+    }
+
+    /// Refuses the address of a server, or its key, for a run that sends nothing to it.
+    pub fn check(&self, target: TargetArg) -> Result<(), Failure> {
+        let key = self.api_key_env.iter().map(|_| "--api-key-env");
+        let given: Vec<&str> = self.address_flags().into_iter().chain(key).collect();
         if target == TargetArg::Live || given.is_empty() {
             return Ok(());
         }

@@ -130,14 +130,17 @@ fn line(progress: &Progress, skipped: u64) -> String {
     format!("{ended} of {planned} requests ended ({percent} %){never}, {in_flight} in flight, {at_s:.0} s of the run")
 }
 
-/// Wall time that the schedule still takes: `, about 90.0 s left`; past it, whether anything is still to be sent. Nothing
-/// in virtual time.
+/// Wall time that the run still takes, by its schedule or by the rate at which requests ended so far, whichever is longer:
+/// `, about 90.0 s left`; past the schedule, whether anything is still to be sent. Nothing in virtual time.
 fn left(progress: &Progress, schedule: Option<Schedule>) -> String {
     let Some(Schedule { planned_s, speed, .. }) = schedule else { return String::new() };
-    let left_s = (planned_s - progress.now.as_secs_f64()) / speed;
+    let now_s = progress.now.as_secs_f64();
+    let left_s = (planned_s - now_s) / speed;
+    let per_request_s = now_s / speed / progress.ended.max(1) as f64;
+    let at_rate_s = progress.planned.saturating_sub(progress.ended) as f64 * per_request_s;
     let to_send = progress.planned.saturating_sub(progress.ended + progress.in_flight);
     match (left_s > 0.0, to_send) {
-        (true, _) => format!(", about {} left", seconds(left_s * 1e3)),
+        (true, _) => format!(", about {} left", seconds(left_s.max(at_rate_s) * 1e3)),
         (false, 0) => ", last answers".into(),
         (false, to_send) => format!(", behind its schedule: {to_send} still to send"),
     }
@@ -150,10 +153,13 @@ mod tests {
 
     #[test]
     fn the_time_left_is_that_of_the_wall() {
-        let at = |s: u64| Progress { now: Time::ZERO + Dur::from_millis(s * 1000), planned: 9, ended: 1, in_flight: 2 };
+        let at = |s: u64| Progress { now: Time::ZERO + Dur::from_millis(s * 1000), planned: 9, ended: 4, in_flight: 2 };
         let schedule = Some(Schedule { planned_s: 100.0, speed: 10.0, drain_s: 2.0 });
         assert_eq!(left(&at(40), schedule), ", about 6.00 s left");
-        assert_eq!(left(&at(101), schedule), ", behind its schedule: 6 still to send");
+        // Half the requests took nearly all of the schedule: the other half takes as long again.
+        assert_eq!(left(&Progress { planned: 8, ..at(99) }, schedule), ", about 9.90 s left");
+        assert_eq!(left(&Progress { ended: 0, ..at(99) }, schedule), ", about 89.1 s left");
+        assert_eq!(left(&at(101), schedule), ", behind its schedule: 3 still to send");
         assert_eq!(left(&Progress { ended: 7, ..at(101) }, schedule), ", last answers");
         assert_eq!(left(&at(40), None), "");
     }

@@ -52,6 +52,7 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
         planned_s: Some(preflight.planned_s).filter(|planned| *planned > 0.0),
         seed: scenario.seed,
         driver: "virtual time".into(),
+        speed: 1.0,
         state: RunState::Unfinished,
         rebuilt: false,
         budgets: Budgets {
@@ -139,6 +140,7 @@ pub fn bare_info(path: &Path, records: &[RequestRecord]) -> RunInfo {
         planned_s: None,
         seed: 0,
         driver: "records alone".into(),
+        speed: 1.0,
         state: RunState::Completed,
         rebuilt: true,
         budgets: Budgets {

@@ -147,9 +147,11 @@ fn endpoint(flag: &str, word: &str, wrong: &mut Vec<String>) -> Option<Endpoint>
     match read {
         Ok(endpoint) => Some(endpoint),
         Err(why) => {
+            let meant = Address::meant(word).filter(|meant| meant != word);
             // A password is not shown again.
             let word = if word.contains('@') { String::new() } else { format!(" `{word}`") };
-            wrong.push(format!("--{flag}{word}: {why}; write a base URL such as http://127.0.0.1:9101"));
+            let write = meant.unwrap_or_else(|| "a base URL such as http://127.0.0.1:9101".to_owned());
+            wrong.push(format!("--{flag}{word}: not a base URL: {why}; write {write}"));
             None
         }
     }

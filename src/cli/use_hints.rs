@@ -70,8 +70,18 @@ impl UseHints<'_> {
         let takes_s = preflight(&self.scenario, &trace).planned_s / self.scenario.live.emulation_speed;
         (takes_s > LONG_S).then(|| {
             let takes = seconds(takes_s * 1e3);
-            format!("           {takes} with the scenario's own trace; name a trace file, or add --time-scale 10")
+            let faster = faster(self.scenario.replay.think_scale);
+            format!("           {takes} with the scenario's own trace; name a trace file, or {faster}")
         })
+    }
+}
+
+/// What to add for a run ten times as fast as at the scenario's own `scale`.
+fn faster(scale: f64) -> String {
+    if scale == 1.0 {
+        "add --time-scale 10".to_owned()
+    } else {
+        format!("add --time-scale {} (now {scale})", scale * 10.0)
     }
 }
 
@@ -88,6 +98,13 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_scale_is_named_that_is_faster_than_the_scenarios() {
+        assert_eq!(faster(1.0), "add --time-scale 10");
+        assert_eq!(faster(10.0), "add --time-scale 100 (now 10)");
+        assert_eq!(faster(0.5), "add --time-scale 5 (now 0.5)");
+    }
 
     #[test]
     fn words_survive_a_shell() {

@@ -174,6 +174,8 @@ pub struct Target {
     pub baseline: Accounts,
     /// Workers that did not answer before the run.
     pub absent: Vec<WorkerId>,
+    /// Tokens that emulated workers held before the run; those that held none are left out.
+    pub warm: BTreeMap<WorkerId, u64>,
     /// Proxy for hosts that are not on loopback.
     pub proxy: Option<String>,
     /// Secrets.

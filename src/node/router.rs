@@ -155,9 +155,26 @@ impl RouterNode {
             }
             Err(why) => {
                 self.refused += 1;
-                Err(why)
+                Err(why + &self.outage())
             }
         }
+    }
+
+    /// Roles none of whose workers is healthy, after the words of a refusal; nothing where each has one.
+    fn outage(&self) -> String {
+        let noun = |role| match role {
+            Role::Prefill => "prefill ",
+            Role::Decode => "decode ",
+            Role::Colocated => "",
+        };
+        let down = [Role::Prefill, Role::Decode, Role::Colocated].into_iter().filter_map(|role| {
+            let of_role: Vec<&Place> = self.places.iter().filter(|place| place.worker.role == role).collect();
+            let is_out = !of_role.is_empty() && of_role.iter().all(|place| !place.eligible);
+            is_out.then(|| {
+                format!("; no {}worker is healthy: 0 of {} answer /health with 200", noun(role), of_role.len())
+            })
+        });
+        down.collect()
     }
 
     /// A choice is over, however it ended.
@@ -328,7 +345,10 @@ mod tests {
         node.done(chosen[0]);
         assert_eq!(load(&node), [1, 0, 1]);
         node.heard(WorkerId::new(Role::Prefill, 0), false);
-        assert_eq!(names(node.choose(Routing::default())), "failed to select a prefill worker");
+        assert_eq!(
+            names(node.choose(Routing::default())),
+            "failed to select a prefill worker; no prefill worker is healthy: 0 of 1 answer /health with 200"
+        );
         assert_eq!((node.refused(), node.places()[2].requests), (1, 2));
     }
 

@@ -178,6 +178,10 @@ pub struct HarnessFacts {
     /// name and those after it are counted as `others`.
     #[serde(default)]
     pub unlisted_workers: BTreeMap<String, u64>,
+    /// Tokens that emulated workers held in cache and sessions before the run, by worker; those that held none are left
+    /// out.
+    #[serde(default)]
+    pub warm_caches: BTreeMap<String, u64>,
     /// Open files the run may need at once.
     pub descriptors_needed: u64,
     /// Open files the program may have.

@@ -135,12 +135,13 @@ impl Accumulator {
         let (planned, recorded) = self.accounted(facts, info)?;
         let errors = self.errors.groups();
         let duration = self.window.map(|window| (window.last_end_ns - window.first_sent_ns) as f64 / 1e9);
+        let lag_ms = self.latencies.percentile_ms(Metric::ScheduleLag, Percentile::P99);
         let integrity = judge(&Evidence {
             info,
             outcomes: &self.outcomes,
             errors: &errors,
             planned,
-            schedule_lag_p99_ms: self.latencies.percentile_ms(Metric::ScheduleLag, Percentile::P99),
+            schedule_lag_p99_ms: lag_ms.map(|lag| lag / info.speed),
             duration_s: duration,
             route_mismatches: self.signals.route_mismatches,
             retried_requests: self.retried_requests,

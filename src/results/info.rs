@@ -38,6 +38,9 @@ pub struct RunInfo {
     pub seed: u64,
     /// Driver: `virtual time` or `real time`.
     pub driver: String,
+    /// Clock of the run against the wall's: 10 is ten times faster; 1 in virtual time.
+    #[serde(default = "same_clock")]
+    pub speed: f64,
     /// How the run ended.
     pub state: RunState,
     /// Rebuilt from `requests.jsonl` alone: token arrivals and, for an unfinished run, worker facts are missing.
@@ -72,7 +75,7 @@ pub enum RunState {
 pub struct Budgets {
     /// Largest share of truncated, aborted, failed and timed out requests, 0 to 1.
     pub max_bad_share: f64,
-    /// Largest p99 of the schedule lag, milliseconds.
+    /// Largest p99 of the schedule lag, milliseconds of wall time.
     pub max_schedule_lag_p99_ms: f64,
     /// Longest time the harness may stand still in one piece, milliseconds of wall time; null in runs before it was judged.
     #[serde(default)]
@@ -103,6 +106,11 @@ pub struct GapFacts {
     pub short_share_at_1x: f64,
     /// The same at this run's time scale.
     pub short_share_at_scale: f64,
+}
+
+/// A run whose `run.json` names no speed kept its lag and its budget on one clock.
+fn same_clock() -> f64 {
+    1.0
 }
 
 impl RunState {

@@ -40,7 +40,7 @@ pub struct Integrity {
     pub bad_share: Option<f64>,
     /// Budget for it.
     pub max_bad_share: f64,
-    /// p99 of the schedule lag, ms.
+    /// p99 of the schedule lag, ms of wall time.
     pub schedule_lag_p99_ms: Option<f64>,
     /// Budget for it.
     pub max_schedule_lag_p99_ms: f64,
@@ -82,6 +82,7 @@ pub(super) struct Evidence<'a> {
     pub outcomes: &'a Outcomes,
     pub errors: &'a [ErrorGroup],
     pub planned: u64,
+    /// Of wall time, as the budget is.
     pub schedule_lag_p99_ms: Option<f64>,
     /// First send to last end, seconds.
     pub duration_s: Option<f64>,
@@ -211,8 +212,9 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
             if harness.retries > 0 { format!("; {} sent", plural(harness.retries, "repeat")) } else { String::new() };
         format!("{} with status 429 or 503: the target refused for load{repeats}", plural(harness.throttled, "answer"))
     });
-    let (prompts, unlisted) = (prompts_note(&harness.prompts), unlisted_note(&harness.unlisted_workers));
-    [busy, late, absent, prompts, unlisted, throttled, silent, older].into_iter().flatten().collect()
+    let (prompts, warm) = (prompts_note(&harness.prompts), warm_note(&harness.warm_caches));
+    let unlisted = unlisted_note(&harness.unlisted_workers);
+    [busy, late, absent, prompts, warm, unlisted, throttled, silent, older].into_iter().flatten().collect()
 }
 
 /// Prompts of another length than the trace's are other prompts: what depends on them is void.
@@ -230,23 +232,37 @@ fn prompts_note(prompts: &PromptFacts) -> Option<String> {
     })
 }
 
-/// Those that served most, by name.
-fn unlisted_note(workers: &BTreeMap<String, u64>) -> Option<String> {
-    const SHOWN: usize = 4;
-    let mut by_requests: Vec<(&String, u64)> = workers.iter().map(|(name, requests)| (name, *requests)).collect();
-    by_requests.sort_by_key(|(_, requests)| std::cmp::Reverse(*requests));
-    let shown = by_requests.iter().take(SHOWN);
-    let names: Vec<String> =
-        shown.map(|(name, requests)| format!("{name} ({})", plural(*requests, "request"))).collect();
-    let more = workers.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!names.is_empty()).then(|| {
+/// Prompts that an earlier run left in the caches are found there.
+fn warm_note(held: &BTreeMap<String, u64>) -> Option<String> {
+    (!held.is_empty()).then(|| {
         format!(
-            "served by workers that are none of this run's: {}{more}; these records name no decode worker, and no table \
-             counts them for one",
-            names.join(", ")
+            "caches were warm: {} held {} before the run; first-token times and cached tokens are not those of a cold start",
+            some_of(held.keys().cloned()),
+            plural(held.values().sum(), "token"),
         )
     })
+}
+
+/// Those that served most, by name.
+fn unlisted_note(workers: &BTreeMap<String, u64>) -> Option<String> {
+    let mut by_requests: Vec<(&String, u64)> = workers.iter().map(|(name, requests)| (name, *requests)).collect();
+    by_requests.sort_by_key(|(_, requests)| std::cmp::Reverse(*requests));
+    let names = by_requests.iter().map(|(name, requests)| format!("{name} ({})", plural(*requests, "request")));
+    (!workers.is_empty()).then(|| {
+        format!(
+            "served by workers that are none of this run's: {}; these records name no decode worker, and no table counts \
+             them for one",
+            some_of(names)
+        )
+    })
+}
+
+/// The first of them, and how many more there are.
+fn some_of(names: impl ExactSizeIterator<Item = String>) -> String {
+    const SHOWN: usize = 4;
+    let more = names.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.take(SHOWN).collect::<Vec<_>>().join(", ") + &more
 }
 
 fn notes(evidence: &Evidence, lag_over: Option<f64>, pause_over: Option<(f64, f64)>) -> Vec<String> {

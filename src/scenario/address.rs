@@ -32,11 +32,23 @@ impl Address {
         if authority.contains('@') {
             return Err("it holds a user or password, which would be written into results".into());
         }
+        if path.trim_end_matches('/') == "/v1" {
+            return Err("it ends in /v1, which is added by itself".into());
+        }
         if !matches!(path, "" | "/") {
             return Err(format!("it has a path (\"{path}\"), but endpoints are added to a base URL"));
         }
         let (host, _) = host_and_port(authority)?;
         Ok(Address { url: format!("{scheme}://{authority}"), host, bootstrap_port })
+    }
+
+    /// What a text that is no address may have been meant for: with a scheme, without a path. `None`: it is not clear.
+    pub fn meant(text: &str) -> Option<String> {
+        let (url, port) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let authority = rest.split(['/', '?', '#']).next()?;
+        let meant = format!("{scheme}://{authority} {port}").trim_end().to_owned();
+        Address::parse(&meant).is_ok().then_some(meant)
     }
 }
 
@@ -70,7 +82,9 @@ mod tests {
             ("http://[::1", "not closed"),
             ("http://[::x]:1", "no IPv6"),
             ("http://[::1]9101", "after ]"),
-            ("http://a/v1", "a path"),
+            ("http://a/v1", "ends in /v1"),
+            ("http://a/v1/", "ends in /v1"),
+            ("http://a/v1/completions", "a path"),
             ("http://a?x=1", "a path"),
             ("http://me:secret@a", "user or password"),
         ];
@@ -78,6 +92,17 @@ mod tests {
             let found = Address::parse(text).unwrap_err();
             assert!(found.contains(cause), "{text}: {found}");
             assert!(!found.contains("secret"), "{found}");
+        }
+    }
+
+    #[test]
+    fn what_is_meant_is_an_address_or_nothing() {
+        let meant = |text: &str| Address::meant(text);
+        assert_eq!(meant("http://127.0.0.1:9301/v1").as_deref(), Some("http://127.0.0.1:9301"));
+        assert_eq!(meant("10.0.0.1:30000 8998").as_deref(), Some("http://10.0.0.1:30000 8998"));
+        assert_eq!(meant("https://a/v1/chat?x=1").as_deref(), Some("https://a"));
+        for text in ["", "ftp://a", "a:0", "http://me:secret@a", "http://a b", "://"] {
+            assert_eq!(meant(text), None, "{text}");
         }
     }
 }

@@ -48,7 +48,14 @@ impl Overlay {
 
     /// A flag of its own for a key, such as `--policy sticky` for `policy.name`.
     pub fn shorthand(flag: &str, key: &str, value: &str) -> Overlay {
-        Overlay { flag: format!("{flag} {value}"), key: key.into(), value: value.into() }
+        let shown = match parse_value(value) {
+            // A flag that was given again and again.
+            Some(Value::Array(all)) => {
+                all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(&format!(" {flag} "))
+            }
+            Some(_) | None => value.to_owned(),
+        };
+        Overlay { flag: format!("{flag} {shown}"), key: key.into(), value: value.into() }
     }
 
     fn layer(&self) -> Result<Layer, ScenarioError> {

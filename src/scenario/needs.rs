@@ -19,6 +19,8 @@ pub struct Needs {
     pub admission: bool,
     /// The policy reads the workers' loads.
     pub loads: bool,
+    /// The policy reads the index of KV events.
+    pub index: bool,
     /// A header names the decode worker to the router.
     pub target_header: bool,
     /// A header names the prefill worker to the router.
@@ -41,6 +43,7 @@ impl Needs {
             sessions,
             admission: sessions && asks,
             loads: scenario.policy.reads_loads(),
+            index: scenario.policy.reads_index(),
             target_header: two_legs && matches!(mode, HeaderMode::TargetWorker | HeaderMode::TargetLegs),
             prefill_header: two_legs && mode == HeaderMode::TargetLegs,
             routing_key: two_legs && mode == HeaderMode::RoutingKey,
@@ -67,6 +70,7 @@ mod tests {
         let dp = needs("policy.name = \"kv-aware\"\nreplay.mechanism = \"dp\"\ncluster.colocated = 2");
         assert!(!dp.two_legs && !dp.target_header);
         assert!(needs("policy.name = \"kv-aware\"\npolicy.kv_aware.capacity_aware = true").loads);
+        assert!(needs("policy.name = \"car\"").index && !kvc.index);
         assert!(!needs("admission.append = \"router\"").admission);
     }
 }

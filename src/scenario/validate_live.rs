@@ -75,7 +75,10 @@ fn addresses(live: &LiveConfig, problems: &mut Vec<Problem>) {
         }
         Ok(address) => Some(address.url),
         Err(cause) => {
-            problems.push(problem(key, format!("has an address that is none: {cause}"), REMEDY));
+            // A password is not shown again.
+            let shown = if text.contains('@') { "an address that is".to_owned() } else { format!("\"{text}\",") };
+            let remedy = Address::meant(text).map_or_else(|| REMEDY.to_owned(), |url| format!("write {url}"));
+            problems.push(problem(key, format!("has {shown} not a base URL: {cause}"), remedy));
             None
         }
     };
@@ -323,7 +326,14 @@ mod tests {
             (SGLANG.replace("'sglang'", "'sglang', legs = 'direct'"), "`live.router` is given, but legs = \"direct\""),
             (SGLANG.replace("['http://p:1 8998']", "[]"), "`live.prefill` is empty, but mechanism `kvc`"),
             (SGLANG.replace("http://d:2", "http://d:1/"), "`live.decode` names http://d:1 a second time"),
-            (SGLANG.replace("http://d:2", "d:2"), "`live.decode` has an address that is none: it has no scheme"),
+            (
+                SGLANG.replace("http://d:2", "d:2"),
+                "`live.decode` has \"d:2\", not a base URL: it has no scheme such as http://; write http://d:2",
+            ),
+            (
+                SGLANG.replace("http://d:2", "http://d:2/v1"),
+                "it ends in /v1, which is added by itself; write http://d:2",
+            ),
             (SGLANG.replace("http://d:2", "http://d:2 8998"), "only prefill workers have a bootstrap port"),
             (SGLANG.replace("'sglang'", "'sglang', router_kind = 'smg'"), "copies session_params to the prefill leg"),
             (SGLANG.replace("'sglang'", "'embedded'"), "`live.router` is given, but target \"embedded\""),

@@ -95,6 +95,7 @@ pub fn info(requests: u64, sessions: u64) -> RunInfo {
         planned_s: None,
         seed: 42,
         driver: "virtual time".into(),
+        speed: 1.0,
         state: RunState::Completed,
         rebuilt: false,
         budgets: Budgets { max_bad_share: 0.01, max_schedule_lag_p99_ms: 5.0, max_harness_pause_ms: Some(250.0) },

@@ -46,8 +46,9 @@ pub struct EmulatedInfo {
     pub version: String,
     /// How many times faster than real time it goes.
     pub speed: f64,
-    /// Tokens a block of its prefix cache.
-    pub block_size: u32,
+    /// Tokens a block of its prefix cache; a router has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<u32>,
 }
 
 /// `GET /v1/models`.

@@ -45,6 +45,7 @@ pub(super) async fn settle(
     let seen = turning.wire.seen();
     (harness.prompts, harness.unlisted_workers) = (seen.prompts, seen.unlisted_workers);
     harness.never_answered = never_answered(&turning).await;
+    harness.warm_caches = target.warm.iter().map(|(worker, held)| (worker.to_string(), *held)).collect();
     let Done { workers, transfers, .. } = accounts(&turning.wire, target, &mut harness).await;
     let facts = RunFacts {
         workers,

@@ -15,7 +15,9 @@ mod reply;
 mod route_map;
 
 pub use addresses::Shared;
-pub use checks::{Check, Facts, Verdict, address_fault, bootstrap_fault, cautions, checks, name_fault, role_fault};
+pub use checks::{
+    Check, Facts, KV_EVENTS, Verdict, address_fault, bootstrap_fault, cautions, checks, name_fault, role_fault,
+};
 pub use events::event_checks;
 pub use examine::examine;
 pub use facts::{Engine, Health, RouterFacts, WorkerFacts};

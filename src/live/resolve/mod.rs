@@ -2,6 +2,7 @@
 //!
 //! Owns no choice about requests. Invariant: what cannot work with the servers found is refused before anything is sent.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -145,6 +146,7 @@ pub fn resolve(
         }
         target.absent = absent(&seen);
         if target.emulated {
+            target.warm = seen.warm_caches().collect();
             target.baseline = Accounts::read(&target.addresses, &http, target.limits.control).await;
         }
         let warnings = probe::cautions(&needs, &target, &seen);
@@ -235,6 +237,7 @@ pub(in crate::live) fn describe(
         token_ids: (live.token_id_min, live.token_id_count),
         baseline: Accounts::default(),
         absent: Vec::new(),
+        warm: BTreeMap::new(),
         proxy: Some(live.proxy.clone()).filter(|proxy| !proxy.is_empty()),
         secrets,
     }

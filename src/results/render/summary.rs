@@ -286,10 +286,11 @@ fn starved(starved: &Starved) -> String {
 /// What the harness cost: figures of the client are worth what these allow.
 fn harness(facts: &HarnessFacts, integrity: &Integrity) -> String {
     let late = integrity.schedule_lag_p99_ms;
-    let late = late.map(|p99| format!("schedule lag p99 {p99:.1} ms (budget {})", integrity.max_schedule_lag_p99_ms));
+    let late = late
+        .map(|p99| format!("wall time: schedule lag p99 {p99:.1} ms (budget {})", integrity.max_schedule_lag_p99_ms));
     let lag = match (facts.loop_lag_p50_ms, facts.loop_lag_p99_ms, facts.loop_lag_max_ms) {
         (Some(p50), Some(p99), Some(max)) => {
-            Some(format!("loop lag p50 {p50:.1} ms  p99 {p99:.1} ms  max {max:.1} ms (wall)"))
+            Some(format!("loop lag p50 {p50:.1} ms  p99 {p99:.1} ms  max {max:.1} ms"))
         }
         (_, _, _) => None,
     };

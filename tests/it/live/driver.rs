@@ -50,7 +50,7 @@ fn an_embedded_run_says_what_it_was_sent_to_and_what_it_cost() {
     let harness = &manifest["facts"]["harness"];
     assert!(harness["driver_cpu_s"].as_f64().unwrap() > 0.0 && harness["http_requests"].as_u64().unwrap() >= 6);
     assert!(harness["descriptors_limit"].as_u64() >= harness["descriptors_needed"].as_u64());
-    assert!(played.ran.stdout.contains("\nharness   schedule lag p99 "), "{}", played.ran.stdout);
+    assert!(played.ran.stdout.contains("\nharness   wall time: schedule lag p99 "), "{}", played.ran.stdout);
     let accounts = manifest["facts"]["workers"].as_array().unwrap();
     assert_eq!(accounts.len(), 3, "every worker told its counters");
     let taken: u64 = accounts.iter().map(|account| account["requests"].as_u64().unwrap()).sum();

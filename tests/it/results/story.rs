@@ -266,6 +266,47 @@ fn workers_that_never_answered_are_named() {
 }
 
 #[test]
+fn the_harness_is_told_and_judged_in_wall_time() {
+    let mut story = story();
+    story.info.speed = 10.0;
+    story.records.iter_mut().for_each(|record| record.schedule_lag_ms = Some(44.0));
+    story.facts.harness = Some(HarnessFacts {
+        loop_lag_p50_ms: Some(0.1),
+        loop_lag_p99_ms: Some(6.0),
+        loop_lag_max_ms: Some(7.0),
+        ..HarnessFacts::default()
+    });
+    let summary = story.summary();
+    assert_eq!(summary.integrity.verdict, Verdict::Valid);
+    let notes = summary.integrity.notes.join("\n");
+    assert!(notes.contains("the driver's loop woke late: p99 6.0 ms of wall time"), "{notes}");
+    let text = render::summary(&summary, &Extras::default(), Style::default());
+    let line =
+        "harness   wall time: schedule lag p99 4.4 ms (budget 5) · loop lag p50 0.1 ms  p99 6.0 ms  max 7.0 ms ·";
+    assert!(text.contains(line), "{text}");
+    story.info.speed = 2.0;
+    assert_eq!(story.summary().integrity.verdict, Verdict::Invalid);
+}
+
+#[test]
+fn caches_that_were_warm_are_noted() {
+    let mut story = story();
+    let mut noted = |held: &[(&str, u64)]| {
+        let warm_caches = held.iter().map(|(worker, held)| ((*worker).to_owned(), *held)).collect();
+        story.facts.harness = Some(HarnessFacts { warm_caches, ..HarnessFacts::default() });
+        story.summary().integrity.notes
+    };
+    let cold = "first-token times and cached tokens are not those of a cold start";
+    assert_eq!(noted(&[("W0", 25_216)]), [format!("caches were warm: W0 held 25,216 tokens before the run; {cold}")]);
+    let five = ["D0", "D1", "D2", "D3", "D4"].map(|worker| (worker, 10));
+    assert_eq!(
+        noted(&five),
+        [format!("caches were warm: D0, D1, D2, D3 and 1 more held 50 tokens before the run; {cold}")]
+    );
+    assert_eq!(noted(&[]), [""; 0]);
+}
+
+#[test]
 fn other_prompts_and_workers_than_the_runs_are_told_once_with_their_figures() {
     let mut story = story();
     let strangers = [("http://x:1", 3), ("http://x:2", 12), ("x3", 1), ("x4", 1), ("x5", 1)];

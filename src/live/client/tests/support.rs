@@ -1,5 +1,6 @@
 //! What the client's tests share: small traces, targets on loopback, a client and what it hears.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +61,7 @@ pub fn target(colocated: &[&str]) -> Target {
         session_mark: String::new(),
         baseline: Accounts::default(),
         absent: Vec::new(),
+        warm: BTreeMap::new(),
         header: HeaderConfig::default(),
         route_map: None,
         served_by: ServedByConfig::default(),

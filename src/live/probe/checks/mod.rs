@@ -10,7 +10,7 @@ mod workers;
 use serde::Serialize;
 
 pub use router::name_fault;
-pub use workers::{address_fault, bootstrap_fault, role_fault};
+pub use workers::{KV_EVENTS, address_fault, bootstrap_fault, role_fault};
 
 use super::addresses::Shared;
 use super::facts::{Health, RouterFacts, WorkerFacts};
@@ -110,6 +110,12 @@ impl Check {
 }
 
 impl Facts {
+    /// Workers that hold tokens of before, and how many.
+    pub fn warm_caches(&self) -> impl Iterator<Item = (WorkerId, u64)> {
+        let told = self.workers.iter().filter_map(|worker| Some((worker.worker, worker.held_tokens?)));
+        told.filter(|(_, held)| *held > 0)
+    }
+
     /// Port of a P's bootstrap server, by its own word.
     pub fn bootstrap_port(&self, worker: WorkerId) -> Option<u16> {
         let found = self.workers.iter().find(|found| found.worker == worker)?;

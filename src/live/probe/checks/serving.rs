@@ -6,6 +6,7 @@ use super::super::route_map::Probed;
 use super::workers::is_there;
 use super::{Case, Check, Verdict, some_of};
 use crate::base::Role;
+use crate::base::words::plural;
 
 pub(super) fn one_token(case: &Case) -> Option<Check> {
     const NAME: &str = "one token";
@@ -39,7 +40,10 @@ pub(super) fn one_token(case: &Case) -> Option<Check> {
         return None;
     }
     if failed.is_empty() {
-        return Some(Check::ok(NAME, format!("answered {} times over the run's own way", asked.len())));
+        return Some(Check::ok(
+            NAME,
+            format!("answered {} over the run's own way", plural(asked.len() as u64, "time")),
+        ));
     }
     let remedy = "send one by hand and see the server's log";
     Some(Check::new(NAME, Verdict::Fail, some_of(failed), "requests of the run fail the same way", remedy))

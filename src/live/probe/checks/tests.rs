@@ -1,5 +1,6 @@
 //! Facts in, table out: one story a test.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
@@ -33,6 +34,7 @@ fn target() -> Target {
         session_mark: String::new(),
         baseline: Accounts::default(),
         absent: Vec::new(),
+        warm: BTreeMap::new(),
         header: HeaderConfig::default(),
         route_map: None,
         served_by: ServedByConfig::default(),
@@ -53,6 +55,7 @@ fn needs() -> Needs {
         sessions: true,
         admission: true,
         loads: false,
+        index: false,
         target_header: true,
         prefill_header: false,
         routing_key: false,
@@ -260,13 +263,31 @@ fn workers_behind_the_router_that_are_none_of_ours_are_told() {
 }
 
 #[test]
+fn kv_events_concern_who_reads_an_index() {
+    let mut found = all_well();
+    let row = |found: &Facts, index| {
+        let all = checks(&Needs { index, ..needs() }, &target(), found);
+        find(&all, KV_EVENTS)
+    };
+    let silent = row(&found, false);
+    assert_eq!((silent.result, silent.will_be_off.as_str(), silent.remedy.as_str()), (Verdict::Off, "", ""));
+    assert_eq!(silent.detail, "the workers do not say");
+    found.workers[1].kv_events = Some(false);
+    let wanted = row(&found, true);
+    assert_eq!(wanted.detail, "none published");
+    assert!(wanted.will_be_off.contains("hits count as 0") && wanted.remedy.contains("--kv-events FILE"));
+    found.workers[1].kv_events = Some(true);
+    assert_eq!(row(&found, true).result, Verdict::Ok);
+}
+
+#[test]
 fn warm_caches_are_told_where_workers_say() {
     let mut warm = all_well();
     warm.workers[1].held_tokens = Some(0);
     assert_eq!(check(&warm, "caches").result, Verdict::Ok);
     warm.workers[2].held_tokens = Some(640);
     let found = check(&warm, "caches");
-    assert_eq!((found.result, found.detail.as_str()), (Verdict::Warn, "D1 hold 640 tokens from before"));
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Warn, "D1 holds 640 tokens from before"));
     assert!(found.remedy.contains("/flush_cache"), "{found:#?}");
 }
 

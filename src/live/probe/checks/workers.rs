@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::super::addresses::Shared;
 use super::super::facts::{Engine, Health, WorkerFacts};
 use super::{Case, Check, Facts, Verdict, some_of};
+use crate::base::words::plural;
 use crate::base::{Role, WorkerId};
 use crate::live::client::REFUSED;
 use crate::live::{Dialect, Target};
@@ -209,15 +210,16 @@ pub(super) fn bootstrap(case: &Case) -> Option<Check> {
 /// Emulated workers that have been at work before: prompts of an earlier run are found in their caches.
 pub(super) fn caches(case: &Case) -> Option<Check> {
     const NAME: &str = "caches";
-    let told: Vec<_> =
-        case.facts.workers.iter().filter_map(|worker| Some((worker.worker, worker.held_tokens?))).collect();
-    let warm: Vec<_> = told.iter().filter(|(_, held)| *held > 0).collect();
+    let told = case.facts.workers.iter().filter(|worker| worker.held_tokens.is_some()).count();
+    let warm: Vec<_> = case.facts.warm_caches().collect();
     if warm.is_empty() {
-        return (!told.is_empty()).then(|| Check::ok(NAME, format!("{} are empty", told.len())));
+        let are = if told == 1 { "is" } else { "are" };
+        return (told > 0).then(|| Check::ok(NAME, format!("{told} {are} empty")));
     }
     let tokens: u64 = warm.iter().map(|(_, held)| held).sum();
     let names = some_of(warm.iter().map(|(worker, _)| worker));
-    let detail = format!("{names} hold {tokens} tokens from before");
+    let hold = if warm.len() == 1 { "holds" } else { "hold" };
+    let detail = format!("{names} {hold} {} from before", plural(tokens, "token"));
     let remedy = "for a cold start POST /flush_cache to each worker, or to the router";
     Some(Check::new(NAME, Verdict::Warn, detail, "prompts seen before are found in the caches", remedy))
 }
@@ -261,14 +263,23 @@ pub(super) fn models(case: &Case) -> Option<Check> {
     Some(Check::new(NAME, Verdict::Fail, detail, "requests are refused", remedy))
 }
 
+/// Name of the row on the publishers of KV events, by the workers' own word.
+pub const KV_EVENTS: &str = "KV events";
+
 pub(super) fn kv_events(case: &Case) -> Option<Check> {
     let on = case.facts.workers.iter().filter(|worker| worker.kv_events == Some(true)).count();
     if on > 0 {
         let look = "`--kv-events FILE` looks whether they can be followed";
-        return Some(Check::ok("KV events", format!("published by {on}; {look}")));
+        return Some(Check::ok(KV_EVENTS, format!("published by {on}; {look}")));
     }
-    let off = "an index of what each worker really holds; policies go by what was sent";
-    Some(Check::new("KV events", Verdict::Off, "none published", off, ""))
+    let denied = case.facts.workers.iter().any(|worker| worker.kv_events == Some(false));
+    let detail = if denied { "none published" } else { "the workers do not say" };
+    if !case.needs.index {
+        return Some(Check::new(KV_EVENTS, Verdict::Off, detail, "", ""));
+    }
+    let off = "an index of what each worker really holds, where no events come: hits count as 0";
+    let remedy = "start the engines with KV events, and see by `--kv-events FILE` whether they can be followed";
+    Some(Check::new(KV_EVENTS, Verdict::Off, detail, off, remedy))
 }
 
 pub(super) fn keep_alive(case: &Case) -> Option<Check> {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::front::Front;
 use crate::base::{Role, WorkerId};
-use crate::live::api::{EmulatedInfo, ServerInfo};
+use crate::live::api::EmulatedInfo;
 use crate::live::server::http;
 use crate::live::server::upstream::read;
 
@@ -84,9 +84,10 @@ pub(super) async fn server_info(State(front): State<Arc<Front>>) -> Response {
         incarnation: front.options.incarnation,
         version: version.clone(),
         speed: front.options.clock.speed(),
-        block_size: 0,
+        block_size: None,
     };
-    http::json(&ServerInfo { version, emulated: Some(emulated), ..ServerInfo::default() })
+    // What describes an engine is left out: a router has none.
+    http::json(&json!({ "version": version, "emulated": emulated }))
 }
 
 /// `/v1/models`, `/get_server_info`, `/get_model_info`: the first healthy worker answers.

@@ -79,7 +79,7 @@ pub(super) async fn server_info(State(front): Shared) -> Response {
             incarnation: front.identity(),
             version: env!("CARGO_PKG_VERSION").into(),
             speed: front.options.clock.speed(),
-            block_size: config.block_size,
+            block_size: Some(config.block_size),
         }),
     };
     http::json(&info)
@@ -194,7 +194,8 @@ fn waiting(look: &Look) -> u32 {
 /// `GET /get_load`, of 0.5.10 only.
 pub(super) async fn load(State(front): Shared) -> Result<Response, Refused> {
     if front.options.version == SglangVersion::V0_5_23 {
-        return Err(super::control::no_endpoint("GET", "/get_load"));
+        let message = "this worker has GET /get_load only with --sglang-version 0.5.10; /v1/loads took its place";
+        return Err(Refused::new(StatusCode::NOT_FOUND, message));
     }
     let look = front.look().await?;
     let waiting = waiting(&look);

@@ -54,6 +54,10 @@ fn calls_that_are_not_requests_are_answered_or_passed_on() {
         assert_eq!((&list["total"], &list["workers"][1]["url"]), (&2.into(), &d.url.clone().into()));
         let info: Value = serde_json::from_str(&bench.get("/server_info").await.1).unwrap();
         assert_eq!((&info["emulated"]["worker"], &info["emulated"]["speed"]), (&"router".into(), &1.0.into()));
+        let version = env!("CARGO_PKG_VERSION");
+        let incarnation = &info["emulated"]["incarnation"];
+        let emulated = json!({"worker": "router", "incarnation": incarnation, "version": version, "speed": 1.0});
+        assert_eq!(info, json!({"version": version, "emulated": emulated}), "nothing of an engine");
         let (models, ()) = tokio::join!(bench.get("/v1/models?x=1"), async {
             let mut asked = p.next().await;
             assert!(asked.head.starts_with("get /v1/models?x=1 "), "{}", asked.head);

@@ -39,7 +39,7 @@ fn versions_differ_where_sglang_does() {
         );
         old.get("/ready").await.refused(404, "/ready");
         let new = start("D0").await;
-        new.get("/get_load").await.refused(404, "/get_load");
+        new.get("/get_load").await.refused(404, "/get_load only with --sglang-version 0.5.10");
         assert_eq!(new.get("/ready").await.ok().body, "");
     });
 }
