@@ -17,16 +17,21 @@ use crate::cli::worker::WorkerArgs;
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay replay                                     the built-in trace on the default scenario
-  pdreplay replay trace.jsonl.zst --scenario v3-1p7d  a recorded trace on a shipped scenario
-  pdreplay preflight --set admission.cap_max=4        what to expect, without a run
-  pdreplay report outputs/NAME --sessions             who starved, and why
-  pdreplay trace inspect trace.jsonl.zst              what is in a trace
+  # the built-in trace on the default scenario
+  pdreplay replay
+  # a recorded trace on a shipped scenario
+  pdreplay replay trace.jsonl.zst --scenario v3-1p7d
+  # what to expect, without a run
+  pdreplay preflight --set admission.cap_max=4
+  # who starved, and why
+  pdreplay report outputs/NAME --sessions
+  # what is in a trace
+  pdreplay trace inspect trace.jsonl.zst
 
-Exit codes: 0 ok; 1 the run broke a budget, was stopped by a failed turn, completed nothing or
-could not write its results; 2 bad usage or input; 129 (SIGHUP), 130 (SIGINT) and 143 (SIGTERM) interrupted: results are written
-as far as the run went. A second signal ends the program at once: the records so far are kept (requests.jsonl), without a
-summary; `pdreplay report` makes one.";
+Exit codes: 0 ok; 1 the run broke a budget, was stopped by a failed turn, completed nothing or could not write \
+its results; 2 bad usage or input; 129 (SIGHUP), 130 (SIGINT) and 143 (SIGTERM) interrupted: results are written \
+as far as the run went. A second signal ends the program at once: the records so far are kept (requests.jsonl), \
+without a summary; `pdreplay report` makes one.";
 
 /// Replay agentic LLM traces against prefill/decode disaggregated clusters, and see why sessions starve.
 ///
@@ -77,4 +82,33 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page (roff).
     Man,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Help is wrapped where it is shown: a line that was broken by hand would be broken twice.
+    fn check(command: &clap::Command) {
+        let name = command.get_name();
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+        for pair in lines.windows(2) {
+            assert!(!(is_prose(pair[0]) && is_prose(pair[1])), "{name}: broken by hand: {}", pair[1]);
+        }
+        for line in lines.iter().filter(|line| line.starts_with(' ')) {
+            assert!(line.chars().count() <= 80, "{name}: would be wrapped at 80 columns: {line}");
+            let is_command = line.starts_with("  pdreplay ");
+            assert!(!is_command || !line.trim().contains("  "), "{name}: comments stand above: {line}");
+        }
+        command.get_subcommands().for_each(check);
+    }
+
+    #[test]
+    fn help_is_wrapped_once() {
+        check(&Args::command());
+    }
 }

@@ -34,14 +34,19 @@ pub enum ClusterCommand {
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay cluster up                                       the default scenario, on free ports
-  pdreplay cluster up v3-1p7d --base-port 9000              router at 9000, P0 at 9001, D0 at 9002, …
-  pdreplay cluster up --set cluster.decode=2 --json         one line of JSON, for scripts
+  # the default scenario, on free ports
+  pdreplay cluster up
+  # router at 9000, P0 at 9001, D0 at 9002, …
+  pdreplay cluster up v3-1p7d --base-port 9000
+  # one line of JSON, for scripts
+  pdreplay cluster up --set cluster.decode=2 --json
+  # workers publish KV events, at their ports + 10000
+  pdreplay cluster up --policy car --mechanism pd --base-port 9000
   curl -N http://127.0.0.1:9000/generate -H 'content-type: application/json' \\
-       -d '{\"text\": \"fix the bug\", \"sampling_params\": {\"max_new_tokens\": 8}, \"stream\": true}'
+    -d '{\"text\": \"fix the bug\", \"stream\": true}'
 
-The scenario's faults count from the start. Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most
-2 s); a second signal ends it at once.";
+The scenario's faults count from the start. Ends with exit 0 on SIGINT and SIGTERM, after the answers under way \
+(at most 2 s); a second signal ends it at once.";
 
 /// Arguments of `cluster up`.
 #[derive(Debug, Args)]

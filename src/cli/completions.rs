@@ -9,7 +9,9 @@ use crate::cli::stdout;
 
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  pdreplay completions bash > ~/.local/share/bash-completion/completions/pdreplay")]
+#[command(
+    after_help = "Example:\n  pdreplay completions bash \\\n    > ~/.local/share/bash-completion/completions/pdreplay"
+)]
 pub struct CompletionsArgs {
     /// Shell the script is for.
     shell: Shell,

@@ -20,16 +20,20 @@ use crate::scenario::{Scenario, resolve_router};
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay doctor -s live-sglang.toml                   a cluster of SGLang workers behind its router
-  pdreplay doctor --set live.target=openai --set 'live.colocated=[\"http://127.0.0.1:8000\"]' --mechanism dp
-  pdreplay doctor -s live-sglang.toml --kv-events kv-events.json   and whether its KV events can be followed
-  pdreplay doctor                                       the emulated cluster, started for it and stopped again
+  # a cluster of SGLang workers behind its router
+  pdreplay doctor -s live-sglang
+  # an OpenAI-compatible server
+  pdreplay doctor --worker http://127.0.0.1:8000 --mechanism dp
+  # and whether its KV events can be followed
+  pdreplay doctor -s live-sglang --kv-events kv-events.json
+  # the emulated cluster, started for it and stopped again
+  pdreplay doctor
 
-Each worker is asked for its health, version, model, loads, sessions and admission, and one token is generated over the
-way the run's requests will take; with indices in the target header, three times for each decode worker. A server that is
-listed twice, by whatever names, or under another role than its own fails, as it does in a replay. Takes at most some ten
-seconds. Results are ok, off (not there, not needed), warn and fail. Exits with 0 when a replay can run, with 1
-when a check failed, with 2 on bad usage.";
+Each worker is asked for its health, version, model, loads, sessions and admission, and one token is generated \
+over the way the run's requests will take; with indices in the target header, three times for each decode \
+worker. A server that is listed twice, by whatever names, or under another role than its own fails, as it does \
+in a replay. Takes at most some ten seconds. Results are ok, off (not there, not needed), warn and fail. Exits \
+with 0 when a replay can run, with 1 when a check failed, with 2 on bad usage.";
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]

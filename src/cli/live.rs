@@ -45,13 +45,13 @@ pub struct LiveArgs {
     /// Base URL of the PD router.
     #[arg(long, value_name = "URL")]
     router: Option<String>,
-    /// Base URL of P0, P1, …; may be repeated. "URL PORT" names the bootstrap port, where P does not tell it.
+    /// Base URL of P0, P1, …; repeat the flag for each. "URL PORT" names the bootstrap port, where P does not tell it.
     #[arg(long, value_name = "URL")]
     prefill: Vec<String>,
-    /// Base URL of D0, D1, …; may be repeated.
+    /// Base URL of D0, D1, …; repeat the flag for each.
     #[arg(long, value_name = "URL")]
     decode: Vec<String>,
-    /// Base URL of W0, W1, …: an OpenAI-compatible server, unless live.target says otherwise; may be repeated.
+    /// Base URL of W0, W1, …: an OpenAI-compatible server, unless live.target says otherwise; repeat the flag for each.
     #[arg(long, value_name = "URL")]
     worker: Vec<String>,
     /// Environment variable with the API key.

@@ -41,6 +41,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 use crate::cli::args::{Args, Command};
 use crate::cli::exit::{Exit, Failure};
@@ -52,7 +53,8 @@ pub use folder::RunManifest;
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
-        Err(stop) => {
+        Err(mut stop) => {
+            tell_of_lists(&mut stop);
             // Help and version are data; a reader who has left is no error.
             let _ = stop.print();
             return ExitCode::from(if stop.use_stderr() { Exit::Usage } else { Exit::Ok });
@@ -66,6 +68,15 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     });
     terminal.messages.settle();
     exit.into()
+}
+
+/// An address behind another, as in `--decode A B`: here a list is a flag for each, since what follows may be the trace.
+fn tell_of_lists(stop: &mut clap::Error) {
+    let Some(ContextValue::String(word)) = stop.get(ContextKind::InvalidArg) else { return };
+    if word.contains("://") {
+        let tip = format!("repeat the flag for each address, as in `--decode A --decode {word}`");
+        stop.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
 }
 
 fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {

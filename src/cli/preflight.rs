@@ -12,8 +12,10 @@ use crate::scenario::{self, Preflight, Severity};
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay preflight -s v3-1p7d                    will every session find a slot?
-  pdreplay preflight trace.jsonl --time-scale 10   how many gaps become shorter than the service time?
+  # will every session find a slot?
+  pdreplay preflight -s v3-1p7d
+  # how many gaps become shorter than the service time?
+  pdreplay preflight trace.jsonl --time-scale 10
 
 Exits with 1 when `replay` would refuse the run without --allow-conflict.";
 

@@ -21,14 +21,21 @@ use crate::results::render::{Extras, Format};
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay replay                                  built-in trace, default scenario, virtual time
-  pdreplay replay trace.jsonl.zst -s v3-1p7d       a recorded trace on a shipped scenario
+  # built-in trace, default scenario, virtual time
+  pdreplay replay
+  # a recorded trace on a shipped scenario
+  pdreplay replay trace.jsonl.zst -s v3-1p7d
+  # another cap, in a run folder of that name
   pdreplay replay -s v3-1p7d --set admission.cap_max=16 --name cap16
-  pdreplay replay --time-scale 10 --replicas 5     five seeded replicas, with a band for each figure
-  pdreplay replay --target live --emulation-speed 10   the emulated cluster behind real sockets
-  pdreplay replay --target live --mechanism dp --policy sticky --worker http://127.0.0.1:8000
-                                                   an OpenAI-compatible server
-  pdreplay replay --json > summary.json            stdout holds only the result";
+  # five seeded replicas, with a band for each figure
+  pdreplay replay --time-scale 10 --replicas 5
+  # the emulated cluster behind real sockets
+  pdreplay replay --target live --emulation-speed 10
+  # an OpenAI-compatible server
+  pdreplay replay --target live --mechanism dp --policy sticky \\
+    --worker http://127.0.0.1:8000
+  # stdout holds only the result
+  pdreplay replay --json > summary.json";
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]

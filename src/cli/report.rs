@@ -25,11 +25,15 @@ use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary, re
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay report outputs/NAME                       the summary
-  pdreplay report outputs/NAME --sessions            one line per session, the starved marked
+  # the summary
+  pdreplay report outputs/NAME
+  # one line per session, the starved marked
+  pdreplay report outputs/NAME --sessions
+  # tables and figures for programs
   pdreplay report outputs/NAME --workers --format csv
   pdreplay report outputs/NAME --percentiles 50,99.9 --json
-  pdreplay report outputs/NAME/requests.jsonl        the same, by a file of the folder";
+  # the same, by a file of the folder
+  pdreplay report outputs/NAME/requests.jsonl";
 
 /// Arguments of `report`.
 #[derive(Debug, Args)]

@@ -22,11 +22,18 @@ use crate::scenario::Address;
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay router --prefill http://127.0.0.1:9101 --decode http://127.0.0.1:9201 http://127.0.0.1:9202 --port 9000
-  pdreplay router --prefill http://10.0.0.1:30000 8998 --decode http://10.0.0.2:30000 --decode-policy manual
-  pdreplay router --worker http://127.0.0.1:9301 http://127.0.0.1:9302 --decode-policy cache_aware
+  # one P and two D
+  pdreplay router --prefill http://127.0.0.1:9101 \\
+    --decode http://127.0.0.1:9201 http://127.0.0.1:9202 --port 9000
+  # SGLang's P with its bootstrap port
+  pdreplay router --prefill http://10.0.0.1:30000 8998 \\
+    --decode http://10.0.0.2:30000 --decode-policy manual
+  # colocated workers
+  pdreplay router --worker http://127.0.0.1:9301 http://127.0.0.1:9302 \\
+    --decode-policy cache_aware
 
-Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most 2 s); a second signal ends it at once.";
+Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most 2 s); a second signal ends it at \
+once.";
 
 /// Arguments of `router`.
 #[derive(Debug, Args)]

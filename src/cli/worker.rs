@@ -21,13 +21,17 @@ use crate::scenario::{self, Overlay, Scenario};
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay worker --name P0 --port 9101                 a prefill worker of the default scenario
-  pdreplay worker --name D3 -s v3-1p7d --json           a decode worker on a free port, told as JSON
-  pdreplay worker --name W0 --set cluster.colocated=1   a colocated worker with the OpenAI endpoints
+  # a prefill worker of the default scenario
+  pdreplay worker --name P0 --port 9101
+  # a decode worker on a free port, told as JSON
+  pdreplay worker --name D3 -s v3-1p7d --json
+  # a colocated worker with the OpenAI endpoints
+  pdreplay worker --name W0 --set cluster.colocated=1
   curl -N http://127.0.0.1:PORT/generate -H 'content-type: application/json' \\
-       -d '{\"text\": \"fix the bug\", \"sampling_params\": {\"max_new_tokens\": 8}, \"stream\": true}'
+    -d '{\"text\": \"fix the bug\", \"stream\": true}'
 
-Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most 2 s); a second signal ends it at once.";
+Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most 2 s); a second signal ends it at \
+once.";
 
 /// Emulation speeds that a scenario may have, too.
 const SPEEDS: RangeInclusive<f64> = 1e-3..=1e4;

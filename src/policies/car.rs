@@ -232,7 +232,8 @@ impl Candidate {
             cost: Some(self.cost),
             waiting: Some(self.load.waiting),
             cache_usage: is_decode.then_some(self.load.cache_usage),
-            hit_ratio: (!is_decode).then_some(self.ratio),
+            // A worker that no index was asked about has no ratio, though its cost counts one of 0.
+            hit_ratio: (!is_decode).then_some(self.ratio).filter(|_| self.promise.is_some()),
             device_tokens: self.promise.map(|promise| promise.device_tokens),
             host_only_tokens: self.promise.map(|promise| promise.host_only_tokens),
             index: self.promise.map(|promise| promise.sight.as_str().to_owned()),

@@ -12,8 +12,8 @@ use crate::replay::machine::Note;
 /// No stream of the index was in step in time, and one had to be (`kv_events.require`).
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "no stream of the KV index was in step {at} into the run: {}; correct the addresses of the streams, or set \
-     kv_events.require = false to go on by load alone", told_all(.streams)
+    "no stream of the KV index was in step {} s into the run: {}; correct the addresses of the streams, or set \
+     kv_events.require = false to go on by load alone", .at.as_secs_f64(), told_all(.streams)
 )]
 pub struct NoIndex {
     /// Time of the look.

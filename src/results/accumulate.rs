@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
+use super::cause::{Cause, CauseLine};
 use super::diagnose::{Diagnosis, Signals, diagnose};
 use super::index::IndexUse;
 use super::integrity::{Evidence, judge};
@@ -21,6 +22,9 @@ use super::workers::{self, WorkerTallies};
 use super::{Metric, Percentile, Percentiles, RunInfo, RunState, fairness};
 use crate::protocol::TokenRun;
 use crate::record::{ExecutionMode, Outcome, RequestRecord, RunFacts};
+
+/// Note on a run whose policy reads the KV index and was never promised anything.
+const LOAD_ONLY: &str = "ran as load-only: the policy reads the KV index, which promised nothing";
 
 /// A summary that would lie.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -136,7 +140,7 @@ impl Accumulator {
         let errors = self.errors.groups();
         let duration = self.window.map(|window| (window.last_end_ns - window.first_sent_ns) as f64 / 1e9);
         let lag_ms = self.latencies.percentile_ms(Metric::ScheduleLag, Percentile::P99);
-        let integrity = judge(&Evidence {
+        let mut integrity = judge(&Evidence {
             info,
             outcomes: &self.outcomes,
             errors: &errors,
@@ -171,6 +175,9 @@ impl Accumulator {
             transfers: &transfers,
             index: index.as_ref(),
         });
+        // A matter of what the run is of, not only of why it went as it did.
+        let is_load_only = |line: &&CauseLine| matches!(line.cause, Cause::RanAsLoadOnly(_));
+        integrity.notes.extend(causes.iter().find(is_load_only).map(|_| LOAD_ONLY.to_owned()));
         let rate = |count: u64| duration.filter(|seconds| *seconds > 0.0).map(|seconds| count as f64 / seconds);
         let lengths = Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
         Ok(RunSummary {

@@ -169,7 +169,8 @@ fn decode_leg_kvc(scenario: &Scenario) -> Vec<Conflict> {
         (PolicyName::KvAware, RouterPolicy::ConsistentHashing) => Vec::new(),
         (PolicyName::Car, RouterPolicy::ConsistentHashing) => warn(
             ConflictKind::MovesSessions,
-            "policy car with kvc: it weighs caches and queues, not where the session lives, so sessions move from D to D and              are seeded again; use policy kv-aware, or mechanism pd"
+            "policy car with kvc: it weighs caches and queues, not where the session lives, so sessions move from D to D \
+             and are seeded again; use policy kv-aware, or mechanism pd"
                 .into(),
         ),
         (
@@ -283,7 +284,7 @@ fn idle_workers(scenario: &Scenario) -> Vec<Conflict> {
     }
     let text = format!(
         "mechanism dp uses colocated workers only: {p} P and {d} D stay idle; set cluster.prefill and \
-                        cluster.decode to 0"
+         cluster.decode to 0"
     );
     warn(ConflictKind::IdleWorkers, text)
 }
@@ -311,7 +312,12 @@ mod tests {
 
     /// `R` refused, `w` warned, `.` fine; a row per policy, a column per router policy.
     fn table(mechanism: Mechanism) -> Vec<String> {
-        let letter = |policy, router| match conflicts(&scenario(mechanism, policy, router)).first() {
+        let found = |policy, router| {
+            let found = conflicts(&scenario(mechanism, policy, router));
+            found.iter().for_each(|conflict| assert!(!conflict.text.contains("  "), "stray blanks: {}", conflict.text));
+            found
+        };
+        let letter = |policy, router| match found(policy, router).first() {
             Some(Conflict { severity: Severity::Refuse, .. }) => 'R',
             Some(Conflict { severity: Severity::Warn, .. }) => 'w',
             None => '.',

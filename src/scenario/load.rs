@@ -143,6 +143,15 @@ impl Place {
                     Cause::UnknownName { what: "scenario", name: given.into(), near: nearest(given, &known), known };
                 Err(ScenarioError::one(Origin::Flag(format!("--scenario {given}")), cause))
             }
+            None if !path.exists() => match nearest_shipped(path) {
+                Some(name) => {
+                    let at = Origin::File { file: given.into(), at: None };
+                    let remedy =
+                        format!("did you mean the shipped scenario {name}? It goes by its name, without `.toml`");
+                    Err(ScenarioError::one(at, Cause::Unreadable { cause: "no such file".into(), remedy }))
+                }
+                None => Ok(Place::File(path.into())),
+            },
             Some(_) | None => Ok(Place::File(path.into())),
         }
     }
@@ -179,6 +188,12 @@ impl Place {
             Place::Shipped(_) => PathBuf::new(),
         }
     }
+}
+
+/// The shipped scenario whose file this might be.
+fn nearest_shipped(path: &Path) -> Option<String> {
+    let stem = path.file_stem()?.to_str()?;
+    nearest(stem, &shipped::names(SCENARIOS))
 }
 
 /// A place with all it extends, the extended first.

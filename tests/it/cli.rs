@@ -370,3 +370,18 @@ fn a_reader_that_does_not_read_holds_nothing_up() {
     Ran::of(output).code(0);
     assert!(began.elapsed() < Duration::from_secs(60));
 }
+
+#[test]
+fn a_list_of_addresses_behind_one_flag_is_told_to_repeat_it() {
+    let scratch = Scratch::new();
+    let doctor = scratch.run(&["doctor", "--decode", "http://a:1", "http://b:1"]).code(2);
+    assert!(doctor.stderr.contains("repeat the flag for each address"), "{}", doctor.stderr);
+    let replay = scratch.run(&["replay", "--target", "live", "--decode", "http://a:1", "http://b:1"]);
+    replay.refused(&["http://b:1 is an address, not a trace file", "repeat the flag for each address"]);
+}
+
+#[test]
+fn a_missing_file_of_kv_events_is_told_where_one_is_described() {
+    let missing = Scratch::new().run(&["index", "serve", "--config", "kv-events.json"]);
+    missing.refused(&["kv-events.json cannot be read", "write one: docs/kv-events.md#the-file"]);
+}

@@ -5,9 +5,13 @@
 //! its comment names (`# exit 1`). Lines of `cargo` are run by `.ci/run`.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use pdreplay::kv::directory::KvEventsConfig;
+
+use crate::live::support::process::wait_for;
 use crate::run::{Ran, Scratch, root};
 
 #[test]
@@ -79,4 +83,96 @@ fn run_all(document: &Path, commands: &[String]) {
         }
         assert_eq!(ran.code, Some(wanted), "{}: {command}\n{ran:#?}", document.display());
     }
+}
+
+/// The walk through the KV directory in README.md, with ports that are free here in place of its own.
+#[test]
+fn the_walk_through_the_kv_directory_is_as_it_is_written() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let walk = readme.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let base = free_base();
+    let index = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let scratch = Scratch::new();
+    for name in ["scenarios/kv-events.json", "scenarios/kv-prompt.json"] {
+        let text = fs::read_to_string(root().join(name)).unwrap();
+        scratch.write(name, &moved(&text, base));
+    }
+    let mut servers = Servers(Vec::new());
+    let mut queried = false;
+    for step in walk.replace("\\\n", "").split("$ pdreplay").flat_map(|part| part.split("$ curl")).skip(1) {
+        let (command, shown) = step.split_once('\n').unwrap();
+        let command = moved(command, base);
+        if let Some(server) = command.strip_suffix(" &") {
+            let listen =
+                if server.contains("index serve") { format!(" --listen 127.0.0.1:{index}") } else { String::new() };
+            servers.0.push(
+                shell(&scratch, &format!("exec pdreplay{server}{listen}")).stdout(Stdio::null()).spawn().unwrap(),
+            );
+        } else if command.contains("-sS ") {
+            wait_for("the cluster answers", || {
+                let ran = Ran::of(shell(&scratch, &format!("curl -f {command}")).output().unwrap());
+                (ran.code == Some(0)).then(|| assert!(ran.stdout.contains("\"output_ids\""), "{ran:#?}"))
+            });
+        } else {
+            let once = if command.contains("watch") { " --once" } else { "" };
+            let command = format!("pdreplay{command} --url http://127.0.0.1:{index}{once}");
+            wait_for(&format!("`{command}` shows what README.md does"), || {
+                let ran = Ran::of(shell(&scratch, &command).output().unwrap());
+                (ran.code == Some(0) && ran.stdout.contains(shown)).then_some(())
+            });
+            queried |= shown.contains("256");
+        }
+    }
+    assert!(servers.0.len() == 2 && queried, "{walk}");
+}
+
+#[test]
+fn files_of_kv_events_in_the_documents_can_be_read() {
+    let text = fs::read_to_string(root().join("docs/kv-events.md")).unwrap();
+    let blocks = text.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let files: Vec<&str> = blocks.filter(|block| block.contains("streams") || block.contains("discovery")).collect();
+    assert!(files.len() >= 2, "{files:?}");
+    let shipped = fs::read_to_string(root().join("scenarios/kv-events.json")).unwrap();
+    for file in files.into_iter().chain([shipped.as_str()]) {
+        if let Err(errors) = KvEventsConfig::parse(file.as_bytes(), "docs/kv-events.md") {
+            panic!("{errors}: {file}");
+        }
+    }
+}
+
+/// Ended with the test.
+struct Servers(Vec<Child>);
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Text of the walk with `base` in place of port 9000, and the ports that follow from it.
+fn moved(text: &str, base: u16) -> String {
+    let ports =
+        [(9000, base), (19001, base + 10_001), (19002, base + 10_002), (39001, base + 30_001), (39002, base + 30_002)];
+    ports.iter().fold(text.to_owned(), |text, (old, new)| text.replace(&old.to_string(), &new.to_string()))
+}
+
+/// A port of a cluster of 2 P and 6 D, with room for their publishers above it.
+fn free_base() -> u16 {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let first = 10_000 + (std::process::id() % 1_000) as u16 * 10;
+    (first..35_000)
+        .step_by(10)
+        .find(|base| (0..9).all(|at| [0, 10_000, 30_000].iter().all(|above| is_free(base + at + above))))
+        .expect("free ports")
+}
+
+fn shell(scratch: &Scratch, command: &str) -> Command {
+    let bin = Path::new(env!("CARGO_BIN_EXE_pdreplay")).parent().unwrap();
+    let mut shell = Command::new("bash");
+    shell.args(["-c", command]).current_dir(scratch.path()).stdin(Stdio::null()).stderr(Stdio::null());
+    shell.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    shell
 }

@@ -504,3 +504,12 @@ fn templates_are_shown_with_their_comments_and_listed_in_columns() {
     let columns: std::collections::BTreeSet<_> = columns.collect();
     assert_eq!(columns.len(), 1, "descriptions begin in one column: {listed}");
 }
+
+#[test]
+fn a_shipped_name_with_an_extension_is_suggested() {
+    for given in ["live-sglang.toml", "scenarios/live-sglan.toml"] {
+        let refused = load(Some(given), &[]).map(|_| ()).unwrap_err().to_string();
+        assert!(refused.starts_with(&format!("{given}: no such file; did you mean")), "{refused}");
+        assert!(refused.contains("the shipped scenario live-sglang?"), "{refused}");
+    }
+}

@@ -11,17 +11,22 @@ use crate::cli::output::FormatName;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::api::{KvMatch, KvQueryReply, MOST_TOKEN_ID};
+use crate::live::server::parse_kv_query;
 use crate::results::render::{Format, Table, visible};
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay index query --tokens 1,2,3,4                          hits of a prompt of four tokens
-  pdreplay index query --tokens-file prompt.json                 a JSON array, or numbers with blanks or commas
-  tokenize prompt.txt | pdreplay index query --tokens-file -     from standard input
-  pdreplay index query                                           only the state of the streams
+  # hits of a prompt of four tokens
+  pdreplay index query --tokens 1,2,3,4
+  # {\"token_ids\": [1, 2]}, a JSON array, or numbers with blanks or commas
+  pdreplay index query --tokens-file prompt.json
+  # from standard input
+  tokenize prompt.txt | pdreplay index query --tokens-file -
+  # only the state of the streams
+  pdreplay index query
 
-Whole blocks count, from the first one on without a hole. `device` are tokens on the accelerator, `host-only` those that
-are in memory of the host alone, `reusable` both. A stream that is not in step has 0 and says why.";
+Whole blocks count, from the first one on without a hole. `device` are tokens on the accelerator, `host-only` \
+those that are in memory of the host alone, `reusable` both. A stream that is not in step has 0 and says why.";
 
 /// Arguments of `index query`.
 #[derive(Debug, Args)]
@@ -77,9 +82,14 @@ fn read(path: &str) -> Result<String, Failure> {
     })
 }
 
-/// Numbers with commas or blanks between them, in brackets or not.
+/// The body of a query, or numbers with commas or blanks between them, in brackets or not.
 pub(super) fn parse(place: &str, text: &str) -> Result<Vec<u32>, Failure> {
     let text = text.trim();
+    if text.starts_with('{') {
+        return parse_kv_query(text.as_bytes()).map_err(|why| {
+            Failure::input(format!("{place}: {why}")).hint("write {\"token_ids\": [1, 2, 3]}, or the numbers alone")
+        });
+    }
     let inner = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(text);
     let words = inner.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
     words

@@ -23,18 +23,31 @@ use crate::live::url_at;
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay index serve --config kv-events.json                        streams or a registry as the file says
+  # streams or a registry as the file says
+  pdreplay index serve --config kv-events.json
+  # instances of a file that is watched, or of etcd
   pdreplay index serve --config kv-events.json --registry file:instances.json
-  pdreplay index serve --config kv-events.json --registry etcd:http://127.0.0.1:2379,prod
-  KV_TOKEN=… pdreplay index serve --config kv-events.json --listen 0.0.0.0:8888 --token-env KV_TOKEN
-  curl -sS http://127.0.0.1:8888/v1/internal/kv-cache/query -d '{\"token_ids\":[1,2,3,4]}'
+  pdreplay index serve --config kv-events.json \\
+    --registry etcd:http://127.0.0.1:2379,prod
+  # for other machines, who need the token
+  KV_TOKEN=… pdreplay index serve --config kv-events.json \\
+    --listen 0.0.0.0:8888 --token-env KV_TOKEN
+  # ask it
+  curl -sS http://127.0.0.1:8888/v1/internal/kv-cache/query \\
+    -d '{\"token_ids\":[1,2,3,4]}'
 
-The file is the xLLM service's kv_events_config_file (docs/kv-events.md has its keys). Paths:
-  POST /v1/internal/kv-cache/query     hits of a prompt by instance and rank; 503 until the registry was read
-  GET  /v1/internal/kv-cache/streams   state of every stream, as `pdreplay index watch` shows it
-  GET  /health, /metrics               open without a token; metrics are Prometheus text
-User and password of etcd come from ETCD_USERNAME and ETCD_PASSWORD. Prints its address; a line for each change goes to
-stderr. Ends with exit 0 on SIGINT and SIGTERM.";
+The file is the xLLM service's kv_events_config_file; docs/kv-events.md#the-file has its keys and examples.
+
+Paths:
+  POST /v1/internal/kv-cache/query
+       hits of a prompt by instance and rank; 503 until the registry was read
+  GET  /v1/internal/kv-cache/streams
+       state of every stream, as `pdreplay index watch` shows it
+  GET  /health, /metrics
+       open without a token; metrics are Prometheus text
+
+User and password of etcd come from ETCD_USERNAME and ETCD_PASSWORD. Prints its address; a line for each change \
+goes to stderr. Ends with exit 0 on SIGINT and SIGTERM.";
 
 /// Arguments of `index serve`.
 #[derive(Debug, Args)]
@@ -97,8 +110,7 @@ pub fn feed_failure(error: FeedError) -> Failure {
 
 fn config(path: &str, registry: Option<&str>) -> Result<KvEventsConfig, Failure> {
     let text = fs::read(path).map_err(|error| {
-        Failure::input(format!("{path} cannot be read: {error}"))
-            .hint("give the file of the streams with `--config`, or with kv_events.config to a run")
+        Failure::input(format!("{path} cannot be read: {error}")).hint("write one: docs/kv-events.md#the-file")
     })?;
     let mut config =
         KvEventsConfig::parse(&text, path).map_err(|errors| Failure::inputs(errors.to_string().lines()))?;

@@ -2,9 +2,10 @@
 
 use super::query::parse;
 use super::serve::parse_registry;
-use super::watch::Lines;
+use super::watch::{Lines, shown};
 use crate::kv::directory::Registry;
 use crate::live::api::{KvStream, KvStreamsReply};
+use crate::results::render::Style;
 
 #[test]
 fn token_ids_are_read_in_every_common_form() {
@@ -13,6 +14,10 @@ fn token_ids_are_read_in_every_common_form() {
     }
     assert_eq!(parse("x", ""), Ok(Vec::new()));
     assert_eq!(parse("x", "[]"), Ok(Vec::new()));
+    assert_eq!(parse("x", "{\"token_ids\": [1, 2], \"model\": \"m\"}\n"), Ok(vec![1, 2]), "the body of a query");
+    let body = parse("p.json", "{\"token_ids\": [1, -2]}").unwrap_err();
+    assert!(body.causes[0].starts_with("p.json: token_ids[1] is no token id"), "{body:?}");
+    assert!(parse("p.json", "{\"tokens\": [1]}").unwrap_err().causes[0].contains("token_ids"));
     for text in ["1,a", "1.5", "2147483648", "[1", "-1"] {
         let failure = parse("ids.txt", text).unwrap_err();
         assert!(failure.causes[0].starts_with("ids.txt: number "), "{failure:?}");
@@ -61,4 +66,26 @@ fn only_streams_that_changed_are_told() {
     );
     assert!(lines.away("gone").contains("waited for"));
     assert_eq!(lines.away("gone"), "");
+}
+
+#[test]
+fn why_a_stream_is_out_of_step_is_seen_at_80_columns() {
+    let error = "127.0.0.1:5557 refused the connection, and has for all of the last four minutes, five seconds";
+    let lost = KvStream {
+        state: "disconnected".into(),
+        reason: "disconnected".into(),
+        synchronized: false,
+        gaps: 1,
+        error: Some(error.into()),
+        ..stream("p1", 12_345)
+    };
+    let streams = vec![stream("p0", 7), lost];
+    let reply = KvStreamsReply { unready: None, streams, excluded: Default::default(), notice: None };
+    let narrow = shown(&reply, Style { color: false, width: 80 });
+    let lines: Vec<&str> = narrow.lines().collect();
+    assert_eq!(lines.len(), 5, "{narrow}");
+    assert!(lines[1].contains("gaps") && !lines[1].contains("restarts"), "{narrow}");
+    assert!(lines[2].starts_with("p0 ") && lines[3].starts_with("p1 "), "in step there is no reason: {narrow}");
+    assert_eq!(lines[4].trim_start(), error, "uncut");
+    assert!(shown(&reply, Style { color: false, width: 160 }).contains("restarts"));
 }

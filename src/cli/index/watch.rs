@@ -16,16 +16,21 @@ use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::api::{KvStream, KvStreamsReply};
 use crate::live::kv::ask::{Ask, AskError};
-use crate::results::render::{Format, Table, visible};
+use crate::results::render::{Format, Style, Table, visible};
 
 const EXAMPLES: &str = "\
 Examples:
-  pdreplay index watch                    the index on this machine, drawn again each second
-  pdreplay index watch --once             the table, once
-  pdreplay index watch | tee watch.log    a line for each stream that changed
+  # the index on this machine, drawn again each second
+  pdreplay index watch
+  # the table, once
+  pdreplay index watch --once
+  # a line for each stream that changed
+  pdreplay index watch | tee watch.log
 
-`lag` is from the publisher's time stamp of the last batch to its arrival (clocks of two machines may differ), `quiet` since
-then. `gaps`, `restarts` and `resyncs` count since the stream is followed. Ends with exit 0 on SIGINT.";
+`lag` is from the publisher's time stamp of the last batch to its arrival (clocks of two machines may differ), \
+`quiet` since then. `gaps`, `restarts`, `resyncs` and `refused` count since the stream is followed; where the \
+table would be too wide, those that are 0 for all are left out. A stream that is not in step says why on a line \
+of its own. Ends with exit 0 on SIGINT.";
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -50,7 +55,7 @@ pub fn run(args: &WatchArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let ask = args.ask.open(terminal)?;
     if args.once {
         let reply = ask.streams().map_err(failure)?;
-        stdout::print(&shown(&reply, terminal))?;
+        stdout::print(&shown(&reply, terminal.style))?;
         return Ok(Exit::Ok);
     }
     let signals = Signals::install()?;
@@ -63,7 +68,7 @@ pub fn run(args: &WatchArgs, terminal: &Terminal) -> Result<Exit, Failure> {
             None => again(&ask)?,
         };
         let text = match (&looked, draws) {
-            (Ok(reply), true) => format!("{HOME}{}\n{}", args.ask.url, shown(reply, terminal)),
+            (Ok(reply), true) => format!("{HOME}{}\n{}", args.ask.url, shown(reply, terminal.style)),
             (Err(away), true) => format!("{HOME}{}\n{away}; it is waited for\n", args.ask.url),
             (Ok(reply), false) => lines.changed(reply),
             (Err(away), false) => lines.away(away),
@@ -92,7 +97,7 @@ fn wait(signals: &Signals) {
     }
 }
 
-pub(super) fn shown(reply: &KvStreamsReply, terminal: &Terminal) -> String {
+pub(super) fn shown(reply: &KvStreamsReply, style: Style) -> String {
     let mut text = String::new();
     let mut say = |line: String| text.push_str(&(visible(&line).into_owned() + "\n"));
     let synced = reply.streams.iter().filter(|stream| stream.synchronized).count();
@@ -100,20 +105,48 @@ pub(super) fn shown(reply: &KvStreamsReply, terminal: &Terminal) -> String {
     reply.unready.iter().for_each(|why| say(format!("not ready: {why}")));
     reply.notice.iter().for_each(|notice| say(format!("registry: {notice}")));
     reply.excluded.iter().for_each(|(instance, why)| say(format!("not followed: {instance}: {why}")));
-    if !reply.streams.is_empty() {
-        let table = Table::plain(&TITLES, reply.streams.iter().map(row).collect());
-        text.push_str(&table.render(Format::Table, terminal.style));
-    }
-    text
+    text + &table(&reply.streams, style)
 }
 
-const TITLES: [&str; 13] = [
-    "instance", "dp", "state", "sequence", "lag", "quiet", "device", "host", "gaps", "restarts", "resyncs", "refused",
-    "reason",
-];
+/// A line for each stream, and below it why it is not in step. Where it would be too wide, without counters that are 0
+/// for all.
+fn table(streams: &[KvStream], style: Style) -> String {
+    if streams.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<Vec<String>> = streams.iter().map(row).collect();
+    let of = |columns: &[usize]| {
+        let titles: Vec<&str> = columns.iter().map(|column| TITLES[*column]).collect();
+        let cells = |row: &Vec<String>| columns.iter().map(|column| row[*column].clone()).collect();
+        Table::plain(&titles, rows.iter().map(cells).collect())
+    };
+    let all: Vec<usize> = (0..TITLES.len()).collect();
+    let whole = of(&all).render(Format::Table, Style { width: usize::MAX, ..style });
+    let is_wide = whole.lines().any(|line| line.chars().count() > style.width);
+    let counts = |column: &usize| COUNTERS.contains(column) && rows.iter().all(|row| row[*column] == "0");
+    let shown = all.into_iter().filter(|column| !is_wide || !counts(column)).collect::<Vec<_>>();
+    let table = of(&shown).render(Format::Table, style);
+    let reasons = [None].into_iter().chain(streams.iter().map(why));
+    let line = |(line, reason): (&str, Option<String>)| match reason {
+        Some(reason) => format!("{line}\n    {reason}\n"),
+        None => format!("{line}\n"),
+    };
+    table.lines().zip(reasons).map(line).collect()
+}
+
+const TITLES: [&str; 12] =
+    ["instance", "dp", "state", "sequence", "lag", "quiet", "device", "host", "gaps", "restarts", "resyncs", "refused"];
+
+/// Columns of what went wrong, and how often.
+const COUNTERS: std::ops::Range<usize> = 8..12;
+
+/// Why a stream is not in step.
+fn why(stream: &KvStream) -> Option<String> {
+    let reason = stream.error.as_deref().unwrap_or(&stream.reason);
+    (!stream.synchronized).then(|| visible(reason).into_owned())
+}
 
 fn row(stream: &KvStream) -> Vec<String> {
-    let reason = stream.error.as_deref().unwrap_or(&stream.reason);
     let count = |n: u64| n.to_string();
     vec![
         visible(&stream.instance_name).into_owned(),
@@ -128,7 +161,6 @@ fn row(stream: &KvStream) -> Vec<String> {
         count(stream.restarts),
         count(stream.resyncs),
         count(stream.refused),
-        visible(reason).into_owned(),
     ]
 }
 

@@ -155,7 +155,9 @@ impl fmt::Display for Change {
         } else {
             write!(f, "{from} -> {to}")?
         }
-        write!(f, " ({reason})")?;
+        if reason.as_str() != to.as_str() {
+            write!(f, " ({reason})")?;
+        }
         if let Some(sequence) = sequence {
             write!(f, " at sequence {sequence}")?;
         }

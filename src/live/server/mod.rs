@@ -7,7 +7,7 @@ mod router;
 pub mod upstream;
 mod worker;
 
-pub use kv::{InternalToken, KvServerOptions, serve_kv};
+pub use kv::{InternalToken, KvServerOptions, parse_kv_query, serve_kv};
 pub use process::{adopt, run_kv, run_router, run_worker, stopped};
 pub use router::{RouterServerOptions, serve_router};
 pub use worker::{

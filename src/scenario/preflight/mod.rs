@@ -23,6 +23,7 @@ use super::conflicts::{Conflict, Severity, conflicts};
 use super::model::Scenario;
 use crate::admission::{AdmissionBy, Footprint, SlotRelease};
 use crate::base::SessionIx;
+use crate::policies::PolicyName;
 use crate::replay::Mechanism;
 use crate::trace::{Trace, TurnTrace};
 
@@ -238,7 +239,9 @@ fn direct_share(
     capacity: &Capacity,
     crowding: &Crowding,
 ) -> Option<DirectShare> {
-    if scenario.replay.mechanism != Mechanism::Kvc || trace.turns.is_empty() {
+    // `car` chooses D anew for each turn: whether a turn finds its session there is not a matter of slots and room.
+    let moves = scenario.policy.name == PolicyName::Car;
+    if scenario.replay.mechanism != Mechanism::Kvc || moves || trace.turns.is_empty() {
         return None;
     }
     let requests = trace.turns.len() as f64;

@@ -93,7 +93,7 @@ pub(super) fn load(
             }
             let input = f64::from(turn.input_length);
             let whole_s = service.alone_s(Prompt { new: input, cached: 0.0 });
-            if *goes_direct {
+            if *goes_direct && direct.is_some() {
                 spared_s.push(whole_s);
                 continue;
             }

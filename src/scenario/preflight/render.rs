@@ -2,7 +2,7 @@
 //!
 //! The numbers look as in the summary. A line says no more than its numbers: what an estimate leaves open is a range.
 
-use super::super::conflicts::Severity;
+use super::super::conflicts::{ConflictKind, Severity};
 use super::{Capacity, DirectShare, Gaps, OverLimit, PrefillLoad, Preflight, Slots};
 use crate::admission::SlotRelease;
 use crate::base::words::{count, percent, plural, seconds, tokens};
@@ -40,6 +40,9 @@ pub(super) fn lines(preflight: &Preflight) -> Vec<String> {
         found.push(capacity(&preflight.capacity));
         let overruled = if preflight.refuses() { ", were it not for the conflict" } else { "" };
         found.extend(preflight.direct.as_ref().map(|share| Line { pressing: false, text: direct(share) + overruled }));
+        if preflight.conflicts.iter().any(|conflict| conflict.kind == ConflictKind::MovesSessions) {
+            found.push(Line { pressing: false, text: "direct-to-D not predicted: sessions move".into() });
+        }
     }
     found[heading..].sort_by_key(|line| !line.pressing);
     found.into_iter().map(|line| format!("{} {}", if line.pressing { '!' } else { ' ' }, line.text)).collect()

@@ -107,6 +107,19 @@ fn sessions_that_share_a_d_may_exceed_its_pool_though_all_pools_would_do() {
 }
 
 #[test]
+fn where_sessions_move_no_direct_share_is_predicted() {
+    let mut scenario = one_p_seven_d(4);
+    scenario.policy.name = crate::policies::PolicyName::Car;
+    let found = preflight(&scenario, &trace(4, 10, 1.0, 2000));
+    assert_eq!(found.direct, None);
+    let lines = found.lines().join("\n");
+    assert!(
+        lines.contains("direct-to-D not predicted: sessions move") && !lines.contains("direct-to-D about"),
+        "{lines}"
+    );
+}
+
+#[test]
 fn slots_given_back_reach_sessions_that_come_later() {
     let apart = trace(52, 10, 200.0, 2000);
     let mut scenario = one_p_seven_d(1);

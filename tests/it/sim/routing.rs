@@ -74,6 +74,10 @@ fn case_68_a_run_without_an_index_says_that_it_went_by_load_alone() {
     let summary = scratch.json("outputs/run/summary.json");
     assert_eq!(summary["causes"][0]["cause"], "ran-as-load-only");
     assert_eq!(summary["index"], serde_json::Value::Null);
+    let notes = summary["integrity"]["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note.as_str().unwrap().starts_with("ran as load-only")), "{notes:?}");
+    let ledger = scratch.read("outputs/run/events.jsonl");
+    assert!(ledger.contains("car-choice") && !ledger.contains("hit_ratio"), "no index, no ratio");
 }
 
 #[test]

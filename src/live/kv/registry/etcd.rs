@@ -4,6 +4,8 @@
 //! no leader, history compacted away), is begun anew with a listing, and [`KeyMirror`] tells only what is different: an
 //! etcd that is out of reach changes nothing about the instances. The only file that names the etcd client.
 
+use std::error::Error as StdError;
+use std::io;
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error, EventType, GetOptions, Txn, TxnOp, TxnOpResponse, WatchOptions};
@@ -46,7 +48,7 @@ pub(super) async fn follow(
             Err(error @ (Error::InvalidArgs(_) | Error::InvalidUri(_))) => {
                 return Err(RegistryError::Endpoints(error.to_string()));
             }
-            Err(error) => End::Broken(error.to_string()),
+            Err(error) => broken(error),
             Ok(client) => watcher.watch(&client).await,
         };
         let told = match end {
@@ -189,7 +191,58 @@ async fn within<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, En
 }
 
 fn broken(error: Error) -> End {
-    End::Broken(error.to_string())
+    End::Broken(match &error {
+        Error::IoError(error) => words(error),
+        Error::TransportError(error) => words(error),
+        Error::GRpcStatus(status) => io_cause(status).map_or_else(|| status.message().to_owned(), io_words),
+        // The client's name for what is of our own making, or of the watch.
+        Error::WatchError(why) => why.clone(),
+        error => error.to_string(),
+    })
+}
+
+/// What the system said, if it said something; else the error's own words. The layers between say nothing to a reader.
+fn words(error: &(dyn StdError + 'static)) -> String {
+    io_cause(error).map_or_else(|| error.to_string(), io_words)
+}
+
+fn io_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.filter_map(|error| error.downcast_ref()).last()
+}
+
+/// `connection refused`, not `Connection refused (os error 111)`.
+fn io_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::Other => error.to_string(),
+        kind => kind.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_gone_is_told_in_a_word() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let end = runtime.block_on(async {
+            let endpoints = ["http://127.0.0.1:1".to_owned()];
+            match connect(&endpoints, None).await {
+                Err(error) => broken(error),
+                // The client connects when it is used.
+                Ok(client) => within(list(&client, &["p".to_owned()])).await.map(|_| ()).unwrap_err(),
+            }
+        });
+        assert!(
+            matches!(&end, End::Broken(why) if why == "connection refused"),
+            "{}",
+            match end {
+                End::Broken(why) => why,
+                End::Unheard => "unheard".into(),
+            }
+        );
+    }
 }
 
 fn cancelled(message: &WatchResponse) -> String {

@@ -17,6 +17,11 @@ pub(super) struct Query {
     pub token_ids: Vec<u32>,
 }
 
+/// Token ids of a body, or what is wrong with it.
+pub fn parse_kv_query(body: &[u8]) -> Result<Vec<u32>, String> {
+    parse(body).map(|query| query.token_ids)
+}
+
 /// Reads a body, or says what is wrong with it.
 pub(super) fn parse(body: &[u8]) -> Result<Query, String> {
     if body.is_empty() {

@@ -23,6 +23,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+pub use self::body::parse_kv_query;
 use self::metrics::Latencies;
 pub use self::token::InternalToken;
 use crate::live::api::{KV_QUERY_PATH, KV_STREAMS_PATH};
