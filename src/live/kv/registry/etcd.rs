@@ -207,8 +207,8 @@ fn words(error: &(dyn StdError + 'static)) -> String {
 }
 
 fn io_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain.filter_map(|error| error.downcast_ref()).last()
+    let inner = error.source().and_then(io_cause);
+    inner.or_else(|| error.downcast_ref())
 }
 
 /// `connection refused`, not `Connection refused (os error 111)`.
