@@ -207,8 +207,12 @@ fn words(error: &(dyn StdError + 'static)) -> String {
 }
 
 fn io_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain.filter_map(|error| error.downcast_ref()).last()
+    let (mut deepest, mut next) = (None, Some(error));
+    while let Some(error) = next {
+        deepest = error.downcast_ref().or(deepest);
+        next = error.source();
+    }
+    deepest
 }
 
 /// `connection refused`, not `Connection refused (os error 111)`.
