@@ -112,12 +112,12 @@ pub struct Inputs {
 impl InputArgs {
     /// Reads trace and scenario.
     pub fn resolve(&self) -> Result<Inputs, Failure> {
+        if let Some(path) = self.trace.as_ref().filter(|path| path.to_string_lossy().contains("://")) {
+            return Err(Failure::input(format!("{} is an address, not a trace file", path.display()))
+                .hint("repeat the flag for each address, as in `--decode A --decode B`"));
+        }
         let scenario = self.scenario.resolve()?;
         let trace = match &self.trace {
-            Some(path) if path.to_string_lossy().contains("://") => {
-                return Err(Failure::input(format!("{} is an address, not a trace file", path.display()))
-                    .hint("repeat the flag for each address, as in `--decode A --decode B`"));
-            }
             Some(path) => self.reading.read(path)?,
             None => generate_trace(&scenario)?,
         };

@@ -249,7 +249,7 @@ fn what_cannot_be_served_is_refused_with_a_way_out() {
         assert!(!ran.stdout.contains("index http"), "{ran:?}");
         ran
     };
-    serve("none.json", &[]).refused(&["none.json cannot be read", "--config"]);
+    serve("none.json", &[]).refused(&["none.json cannot be read", "docs/kv-events.md#the-file"]);
     serve("bad.json", &[]).refused(&["bad.json", "refresh_interval_ms", "from 50 to 60000"]);
     serve("streams.json", &["--listen", "0.0.0.0:0"]).refused(&["without a token", "--token-env"]);
     serve("streams.json", &["--listen", "[::]:0"]).refused(&["without a token", "--token-env"]);

@@ -207,8 +207,12 @@ fn words(error: &(dyn StdError + 'static)) -> String {
 }
 
 fn io_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
-    let inner = error.source().and_then(io_cause);
-    inner.or_else(|| error.downcast_ref())
+    let (mut deepest, mut next) = (None, Some(error));
+    while let Some(error) = next {
+        deepest = error.downcast_ref().or(deepest);
+        next = error.source();
+    }
+    deepest
 }
 
 /// `connection refused`, not `Connection refused (os error 111)`.
