@@ -1,7 +1,8 @@
-//! Cost of the prefix index: applying stores and removals, asking for a long prompt among 64 streams (idle, and while one
-//! of them changes at full speed), and memory per block. `cargo bench --bench kv_index [apply | query | memory]`.
+//! Cost of the prefix index: from an engine's bytes to the index, applying stores and removals alone, asking for a long
+//! prompt among 64 streams (idle, and while one of them changes at full speed), and memory per block.
+//! `cargo bench --bench kv_index [bytes | apply | query | memory]`.
 //!
-//! Streams are of agents' sessions: a shared beginning, then blocks of their own. Best of several runs for throughput,
+//! Streams are of agents' sessions: a shared beginning, then blocks of their own. Median of several runs for throughput,
 //! percentiles for queries, growth of the resident set for memory (Linux).
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints")]
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pdreplay::kv::index::{HashSpace, PrefixIndex, StreamSpec, StreamWriter};
+use pdreplay::kv::wire::{DecodeOptions, Decoder, EncodeForm, Encoder};
 use pdreplay::kv::{BlockRemoved, BlockStored, EngineHash, EventBatch, KvEvent, Tier};
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -19,8 +21,11 @@ type Outcome = Result<(), Box<dyn Error>>;
 const RUN: usize = 16;
 /// Blocks in a chain before a new one begins.
 const CHAIN: usize = 512;
-/// Blocks of the applying benchmark.
+/// Blocks of the applying benchmarks.
 const BLOCKS: usize = 200_000;
+const ROUNDS: usize = 7;
+/// Blocks in a message of bytes.
+const MESSAGE: usize = 64;
 const STREAMS: u32 = 64;
 const PROMPT_TOKENS: usize = 100_000;
 const QUERIES: usize = 3_000;
@@ -35,6 +40,12 @@ fn main() -> Outcome {
         memory()?;
     }
     for block_size in [16, 128] {
+        if wanted("bytes") {
+            for form in [EncodeForm::XLLM, EncodeForm::VLLM_0_16, EncodeForm::VLLM_0_26, EncodeForm::SGLANG_0_5_22] {
+                bytes(form, block_size, 1)?;
+                bytes(form, block_size, RUN)?;
+            }
+        }
         if wanted("apply") {
             apply(block_size)?;
         }
@@ -83,23 +94,33 @@ fn stores(
     block_size: u32,
     tokens: impl Fn(usize) -> u32,
 ) -> Vec<EventBatch> {
-    let starts = blocks.clone().step_by(RUN);
-    let tokens_of = |block: usize| {
-        let first = tokens(block);
-        (0..block_size).map(move |at| first.wrapping_add(at))
-    };
-    let event = |start: usize| {
-        let run = start..(start + RUN).min(blocks.end);
-        BlockStored {
+    stored(stream, blocks, block_size, RUN, tokens).map(|event| batch(vec![event])).collect()
+}
+
+fn stored(
+    stream: u32,
+    blocks: std::ops::Range<usize>,
+    block_size: u32,
+    run: usize,
+    tokens: impl Fn(usize) -> u32,
+) -> impl Iterator<Item = KvEvent> {
+    let starts = blocks.clone().step_by(run);
+    let event = move |start: usize| {
+        let run = start..(start + run).min(blocks.end);
+        KvEvent::Stored(BlockStored {
             hashes: run.clone().map(|block| engine_hash(stream, block)).collect(),
             parent: (!start.is_multiple_of(CHAIN)).then(|| engine_hash(stream, start - 1)),
-            tokens: run.flat_map(tokens_of).collect(),
+            tokens: run.flat_map(|block| tokens_from(tokens(block), block_size)).collect(),
             block_size,
             tier: Tier::Device,
             bigram: false,
-        }
+        })
     };
-    starts.map(|start| batch(vec![KvEvent::Stored(event(start))])).collect()
+    starts.map(event)
+}
+
+fn tokens_from(first: u32, block_size: u32) -> impl Iterator<Item = u32> {
+    (0..block_size).map(move |at| first.wrapping_add(at))
 }
 
 fn removals(stream: u32, blocks: std::ops::Range<usize>) -> Vec<EventBatch> {
@@ -120,21 +141,47 @@ fn feed(writer: &mut StreamWriter, batches: &[EventBatch], sequence: &mut u64) -
     Ok(())
 }
 
+/// The whole path of one stream on one thread: a message decoded, then applied. Token ids as large as a vocabulary's.
+fn bytes(form: EncodeForm, block_size: u32, run: usize) -> Outcome {
+    let tokens = |block: usize| engine_hash(0, block).0 as u32 % 150_000;
+    let events: Vec<KvEvent> = stored(0, 0..BLOCKS, block_size, run, tokens).collect();
+    let encoder = Encoder::new(form);
+    let messages: Vec<Vec<u8>> =
+        events.chunks(MESSAGE / run).map(|some| encoder.batch(&batch(some.to_vec()))).collect();
+    let mut seconds = Vec::new();
+    for _ in 0..ROUNDS {
+        let index = PrefixIndex::new();
+        let mut writer = stream(&index, 0, block_size)?;
+        let mut decoder = Decoder::new(DecodeOptions::new(form.dialect(), block_size));
+        let began = Instant::now();
+        for (sequence, message) in (1..).zip(&messages) {
+            writer.apply(&decoder.decode(message)?, sequence)?;
+        }
+        seconds.push(began.elapsed().as_secs_f64());
+        assert_eq!(index.statuses()[0].device_blocks, BLOCKS as u64);
+    }
+    println!(
+        "bytes to index, {:<14} blocks of {block_size:3} tokens, {run:2} an event: {:.2} million blocks/s",
+        form.name(),
+        rate(seconds)
+    );
+    Ok(())
+}
+
 fn apply(block_size: u32) -> Outcome {
     let stores = stores(0, 0..BLOCKS, block_size, own_tokens(0));
     let removals = removals(0, 0..BLOCKS);
-    let (mut store, mut again, mut remove) = (f64::MAX, f64::MAX, f64::MAX);
-    for _ in 0..7 {
+    let (mut store, mut again, mut remove) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
         let index = PrefixIndex::new();
         let mut writer = stream(&index, 0, block_size)?;
         let mut sequence = 0;
-        for (batches, best) in [(&stores, &mut store), (&stores, &mut again), (&removals, &mut remove)] {
+        for (batches, seconds) in [(&stores, &mut store), (&stores, &mut again), (&removals, &mut remove)] {
             let began = Instant::now();
             feed(&mut writer, batches, &mut sequence)?;
-            *best = best.min(began.elapsed().as_secs_f64());
+            seconds.push(began.elapsed().as_secs_f64());
         }
     }
-    let rate = |seconds: f64| BLOCKS as f64 / seconds / 1e6;
     println!(
         "apply, blocks of {block_size:3} tokens, {RUN} an event: store {:.2}, store again {:.2}, remove {:.2} million blocks/s",
         rate(store),
@@ -142,6 +189,12 @@ fn apply(block_size: u32) -> Outcome {
         rate(remove)
     );
     Ok(())
+}
+
+/// Million blocks a second of the round in the middle.
+fn rate(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    BLOCKS as f64 / seconds[seconds.len() / 2] / 1e6
 }
 
 /// Each of 64 streams holds a part of one prompt of 100,000 tokens, the last ones all of it, and a session of its own.

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Speed of KV events: bytes to events (kv_decode), bytes to index, index alone, queries, memory (kv_index), in release; and
+# when asked, the index beside the published one of Dynamo, told the same events. Medians, and p99 of queries.
+# usage: scripts/bench_kv.sh [decode|bytes|apply|query|memory|dynamo]…     without one: all but dynamo
+# Only figures of a quiet machine mean something: the load is printed first. `memory` takes 1 GB; `dynamo` is a Cargo
+# project of its own (scripts/bench_dynamo), which takes minutes to build the first time and is not part of the package.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- decode bytes apply query memory
+
+awk -v cores="$(nproc)" '{ printf "load of the last minute: %s on %d cores%s\n", $1, cores,
+    $1 > 0.5 ? ": not quiet, the figures are too low" : "" }' /proc/loadavg
+
+for what in "$@"; do
+    case $what in
+        decode) cargo bench --quiet --bench kv_decode --no-run ;;
+        bytes | apply | query | memory) cargo bench --quiet --bench kv_index --no-run ;;
+        dynamo) cargo build --quiet --release --locked --manifest-path scripts/bench_dynamo/Cargo.toml \
+            --target-dir target/bench_dynamo ;;
+        *) echo "unknown: $what; one of decode, bytes, apply, query, memory, dynamo" >&2 && exit 2 ;;
+    esac
+done
+
+for what in "$@"; do
+    echo "== $what"
+    case $what in
+        decode) cargo bench --quiet --bench kv_decode ;;
+        dynamo) target/bench_dynamo/release/bench-dynamo ;;
+        *) cargo bench --quiet --bench kv_index -- "$what" ;;
+    esac
+done
