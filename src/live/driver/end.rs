@@ -39,7 +39,7 @@ pub(super) async fn settle(
     harness.retries = counters.retries;
     harness.throttled = counters.throttled;
     let seen = turning.wire.seen();
-    (harness.prompts, harness.unlisted_workers) = (seen.prompts, seen.unlisted_workers);
+    (harness.prompts, harness.caches, harness.unlisted_workers) = (seen.prompts, seen.caches, seen.unlisted_workers);
     let Done { workers, transfers, .. } = accounts(&turning.wire, target, &mut harness).await;
     let facts = RunFacts {
         workers,

@@ -122,7 +122,7 @@ fn partial(request: u32, first: f64, tokens: u32) -> Answer {
     Answer {
         http_status: Some(200),
         decode_worker: Some(WorkerId::new(Role::Decode, 0)),
-        cached_tokens: 64,
+        cached_tokens: Some(64),
         output_tokens: tokens,
         first_token_at: Some(at(first)),
         last_token_at: runs.last().map(|run| run.last()),
