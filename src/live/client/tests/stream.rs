@@ -308,6 +308,26 @@ fn a_server_that_says_nothing_of_its_cache_has_not_said_0() {
 }
 
 #[test]
+fn an_answer_that_can_hold_no_event_says_why() {
+    block_on(async {
+        let gzip = Script::tokens(10).header("content-encoding", "gzip");
+        let none = Script::json(204, "").header("content-type", "text/event-stream");
+        for (script, words) in [(gzip, "the content encoding gzip"), (none, "HTTP 204: an answer without a body")] {
+            let fake = Fake::start(move |_| script.clone()).await;
+            let trace = two_turns();
+            let answer = Rig::new(&trace, target(&[&fake.url])).finish(generate_of(&trace, 0)).await;
+            let (class, message) = failure(&answer);
+            assert_eq!(class, ErrorClass::BadAnswer);
+            assert!(message.contains(words), "{message}");
+        }
+        let plain = Script::tokens(10).header("content-encoding", "identity");
+        let fake = Fake::start(move |_| plain.clone()).await;
+        let trace = two_turns();
+        assert_eq!(Rig::new(&trace, target(&[&fake.url])).finish(generate_of(&trace, 0)).await.finish, Finish::Length);
+    });
+}
+
+#[test]
 fn a_flood_is_not_read_to_its_end() {
     // Ten are asked for; 76 are within the bound. Whoever read on would wait for ever.
     for (dialect, event) in [(CHAT, token("x")), (Dialect::Generate, "data: {\"text\":\"x\"}\n\n".to_owned())] {
