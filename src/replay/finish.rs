@@ -61,7 +61,9 @@ impl Replayer<'_> {
                     (turn.mode, turn.reason) = (ExecutionMode::FallbackAdmissionRejected, ModeReason::AdmissionFailed);
                 }
                 Stage::Opening => {
-                    (turn.mode, turn.reason) = (ExecutionMode::FallbackOpenFailed, ModeReason::OpenFailed);
+                    // It was on its way into a session, and no other path was taken.
+                    turn.mode = turn.seed_mode();
+                    turn.reason = ModeReason::OpenTimedOut;
                 }
             }
             self.abandon(now, request, Ending::given_up(Outcome::Timeout, Some((class, message))));
