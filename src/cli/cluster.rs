@@ -17,7 +17,7 @@ use crate::cli::terminal::Terminal;
 use crate::cli::use_hints::UseHints;
 use crate::cluster::Notice;
 use crate::live::Endpoint;
-use crate::live::cluster::{ClusterPlan, EmbeddedCluster, Notify};
+use crate::live::cluster::{ClusterError, ClusterPlan, EmbeddedCluster, Notify};
 use crate::live::server::WorkerServerOptions;
 use crate::node::RetryRule;
 use crate::scenario::{KvSetup, Overlay, Scenario, fault_label, resolve_router};
@@ -94,7 +94,8 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
     let speed = plan.speed;
     let signals = Signals::install()?;
     let cluster = EmbeddedCluster::start(plan).map_err(|error| {
-        Failure::broke(error).hint("stop what listens there, or leave `--base-port` out for free ports")
+        let hint = start_hint(&error);
+        Failure::broke(error).hint(hint)
     })?;
     let addresses = cluster.addresses();
     if args.told.json {
@@ -108,6 +109,21 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
     }
     cluster.stop().map_err(Failure::broke)?;
     Ok(Exit::Ok)
+}
+
+/// EMFILE: the program has no descriptor left.
+const NO_DESCRIPTOR: i32 = 24;
+
+fn start_hint(error: &ClusterError) -> &'static str {
+    match error {
+        ClusterError::Port { source, .. } | ClusterError::Start { source, .. }
+            if source.raw_os_error() == Some(NO_DESCRIPTOR) =>
+        {
+            "raise the limit of open files (`ulimit -n 65536`), or start fewer workers"
+        }
+        ClusterError::Port { .. } => "stop what listens there, or leave `--base-port` out for free ports",
+        ClusterError::Start { .. } | ClusterError::Fault(_) | ClusterError::Nodes(_) => "start fewer workers",
+    }
 }
 
 impl UpArgs {
@@ -189,4 +205,20 @@ fn table(cluster: &EmbeddedCluster) -> String {
 
 fn zmq_url(address: SocketAddr) -> String {
     format!("tcp://{address}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_descriptors_is_told_to_raise_the_limit() {
+        let port = |number| ClusterError::Port {
+            name: "D0".into(),
+            address: ([127, 0, 0, 1], 9000).into(),
+            source: std::io::Error::from_raw_os_error(number),
+        };
+        assert!(start_hint(&port(NO_DESCRIPTOR)).contains("ulimit -n"));
+        assert!(start_hint(&port(98)).contains("--base-port"));
+    }
 }

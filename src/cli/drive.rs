@@ -172,7 +172,7 @@ fn stopped(error: SimError) -> Failure {
 
 /// A result that could not be written; the error names path and cause.
 pub fn broken(error: io::Error) -> Failure {
-    let hint = format!("{}; the records written so far are kept", way_out(&error));
+    let hint = format!("{}; what was written before, if anything, is kept", way_out(&error));
     Failure::broke(error).hint(hint)
 }
 

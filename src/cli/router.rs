@@ -1,6 +1,7 @@
 //! `router`: the PD router as a process of its own, in front of workers that are already there.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::Args;
@@ -44,7 +45,7 @@ pub struct RouterArgs {
     #[arg(long, value_name = "URL [PORT]", num_args = 1.., requires = "decode", conflicts_with = "worker", help_heading = "Workers")]
     prefill: Vec<String>,
     /// Base URLs of decode workers: D0, D1, ….
-    #[arg(long, value_name = "URL", num_args = 1.., requires = "prefill", help_heading = "Workers")]
+    #[arg(long, value_name = "URL", num_args = 1.., requires = "prefill", conflicts_with = "worker", help_heading = "Workers")]
     decode: Vec<String>,
     /// Base URLs of colocated workers, W0, W1, …, instead of P and D.
     #[arg(long, value_name = "URL", num_args = 1.., help_heading = "Workers")]
@@ -101,6 +102,7 @@ pub fn run(args: &RouterArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let http = args.listen.bind()?;
     let at = address(&http)?;
     let url = url_at(at);
+    options.workers.workers().try_for_each(|(_, endpoint)| not_itself(&endpoint.url, at))?;
     let line = if args.told.json {
         let line = json!({
             "worker": "router", "role": "router", "url": url, "port": at.port(), "incarnation": incarnation,
@@ -164,8 +166,50 @@ fn endpoint(flag: &str, word: &str, wrong: &mut Vec<String>) -> Option<Endpoint>
     }
 }
 
+/// A router among its own workers would send every request to itself, again and again.
+fn not_itself(url: &str, at: SocketAddr) -> Result<(), Failure> {
+    let Ok(Address { host, .. }) = Address::parse(url) else { return Ok(()) };
+    let port = url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(80);
+    let reaches = host == "localhost"
+        || host.parse::<IpAddr>().is_ok_and(|ip| ip == at.ip() || ip.is_loopback() || ip.is_unspecified());
+    let is_own = at.ip().is_unspecified() || at.ip().is_loopback() || host == at.ip().to_string();
+    if port == at.port() && reaches && is_own {
+        let remedy = "give the router a port of its own, and the URLs of workers";
+        return Err(Failure::input(format!("{url} is where the router itself listens")).hint(remedy));
+    }
+    Ok(())
+}
+
 /// The parser lets no other name through.
 fn policy(name: &str) -> RouterPolicy {
     let found = RouterPolicy::CHOICES.into_iter().find(|policy| policy.as_str() == name);
     found.unwrap_or(RouterPolicy::RoundRobin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_router_does_not_list_itself() {
+        let refused = |url: &str, at: &str| not_itself(url, at.parse().unwrap()).is_err();
+        for (url, at) in [
+            ("http://127.0.0.1:9000", "127.0.0.1:9000"),
+            ("http://localhost:9000", "127.0.0.1:9000"),
+            ("http://127.0.0.1:9000", "0.0.0.0:9000"),
+            ("http://[::1]:9000", "[::]:9000"),
+            ("http://10.0.0.7:9000", "10.0.0.7:9000"),
+            ("http://localhost", "0.0.0.0:80"),
+        ] {
+            assert!(refused(url, at), "{url} {at}");
+        }
+        for (url, at) in [
+            ("http://127.0.0.1:9001", "127.0.0.1:9000"),
+            ("http://10.0.0.8:9000", "0.0.0.0:9000"),
+            ("http://127.0.0.1:9000", "10.0.0.7:9000"),
+            ("http://worker:9000", "127.0.0.1:9000"),
+        ] {
+            assert!(!refused(url, at), "{url} {at}");
+        }
+    }
 }

@@ -109,8 +109,8 @@ pub struct Answer {
     pub decode_worker: Option<WorkerId>,
     /// Incarnation of that worker.
     pub incarnation: Option<u32>,
-    /// Prompt tokens the server found in its cache (or session).
-    pub cached_tokens: u32,
+    /// Prompt tokens the server found in its cache (or session); `None` where it said nothing of it.
+    pub cached_tokens: Option<u32>,
     /// Answer tokens received.
     pub output_tokens: u32,
     /// Arrival of the first token.
@@ -139,7 +139,7 @@ impl Answer {
             prefill_worker: None,
             decode_worker: None,
             incarnation: None,
-            cached_tokens: 0,
+            cached_tokens: None,
             output_tokens: 0,
             first_token_at: None,
             last_token_at: None,

@@ -104,6 +104,8 @@ labels! {
         AdmissionFailed = "admission-failed",
         /// `open_session` failed on every placement tried.
         OpenFailed = "open-failed",
+        /// A limit of the client ran out while `open_session` was unanswered.
+        OpenTimedOut = "open-timed-out",
         /// The chosen worker is down.
         WorkerDown = "worker-down",
         /// An earlier turn failed and the session was stopped.

@@ -12,5 +12,7 @@ mod target;
 pub use labels::{ExecutionMode, ModeReason, Outcome};
 pub use ledger::{CandidateScore, LedgerEvent, LedgerKind};
 pub use request::{RequestRecord, SCHEMA_VERSION};
-pub use run::{HarnessFacts, PromptFacts, RunFacts, SessionFacts, StreamFacts, TransferRecord, WorkerRecord};
+pub use run::{
+    CacheFacts, HarnessFacts, PromptFacts, RunFacts, SessionFacts, StreamFacts, TransferRecord, WorkerRecord,
+};
 pub use target::{RouterFact, TargetFacts, TargetWorker};

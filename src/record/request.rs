@@ -91,7 +91,7 @@ pub struct RequestRecord {
     pub output_tokens: u32,
     /// Answer tokens asked for.
     pub expected_output_tokens: u32,
-    /// Prompt tokens the server found cached.
+    /// Prompt tokens the server found cached; null where it told nothing of it.
     pub cached_tokens: Option<u32>,
     /// Prompt tokens the KV index promised on the device tier of the chosen worker; null without an index.
     pub index_hit_tokens_device: Option<u32>,

@@ -174,6 +174,9 @@ pub struct HarnessFacts {
     /// Lengths of prompts by the server's count, against what was sent.
     #[serde(default)]
     pub prompts: PromptFacts,
+    /// What the servers told of their caches.
+    #[serde(default)]
+    pub caches: CacheFacts,
     /// Requests served by workers behind the router that the run does not list, by what the target calls them; the 65th
     /// name and those after it are counted as `others`.
     #[serde(default)]
@@ -209,4 +212,23 @@ pub struct PromptFacts {
     pub sent_tokens: u64,
     /// Tokens of the same by the server's count.
     pub counted_tokens: u64,
+    /// Complete answers that did not tell the length of their prompt.
+    #[serde(default)]
+    pub untold: u64,
+}
+
+/// What complete answers told of the cache. More cached than the prompt has, by more than prompts may differ, cannot be:
+/// the record holds the prompt's length then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CacheFacts {
+    /// Answers that told what was cached.
+    pub told: u64,
+    /// Those that told more than their prompt.
+    pub beyond: u64,
+    /// Tokens of the prompts of these.
+    pub prompt_tokens: u64,
+    /// Tokens told as cached of these.
+    pub cached_tokens: u64,
+    /// Complete answers that told nothing.
+    pub untold: u64,
 }

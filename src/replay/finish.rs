@@ -61,7 +61,9 @@ impl Replayer<'_> {
                     (turn.mode, turn.reason) = (ExecutionMode::FallbackAdmissionRejected, ModeReason::AdmissionFailed);
                 }
                 Stage::Opening => {
-                    (turn.mode, turn.reason) = (ExecutionMode::FallbackOpenFailed, ModeReason::OpenFailed);
+                    // It was on its way into a session, and no other path was taken.
+                    turn.mode = turn.seed_mode();
+                    turn.reason = ModeReason::OpenTimedOut;
                 }
             }
             self.abandon(now, request, Ending::given_up(Outcome::Timeout, Some((class, message))));
@@ -222,7 +224,7 @@ impl Ending {
             http_status: answer.http_status,
             prefill_worker: answer.prefill_worker,
             decode_worker: answer.decode_worker,
-            cached_tokens: Some(answer.cached_tokens.min(input_tokens)),
+            cached_tokens: answer.cached_tokens.map(|cached| cached.min(input_tokens)),
             output_tokens: tokens,
             first_token_at: answer.first_token_at,
             last_token_at: answer.last_token_at,
@@ -241,7 +243,7 @@ mod tests {
     use crate::base::Dur;
     use crate::protocol::Phases;
 
-    fn answer(finish: Finish, output_tokens: u32, cached_tokens: u32) -> Answer {
+    fn answer(finish: Finish, output_tokens: u32, cached_tokens: Option<u32>) -> Answer {
         Answer {
             request: RequestIx(0),
             finish,
@@ -264,13 +266,15 @@ mod tests {
     #[test]
     fn what_cannot_be_true_is_no_success() {
         for finish in [Finish::Length, Finish::Stop] {
-            let ending = Ending::answered(answer(finish.clone(), 10, 0), 100, 4);
+            let ending = Ending::answered(answer(finish.clone(), 10, None), 100, 4);
             assert_eq!((ending.outcome, ending.error_class), (Outcome::Error, Some(ErrorClass::ExcessOutput)));
             assert_eq!(ending.error_message.as_deref(), Some("10 tokens for 4 asked for"));
             assert_eq!(ending.output_tokens, 10, "told as they came");
-            assert_eq!(Ending::answered(answer(finish, 4, 0), 100, 4).outcome, Outcome::Ok);
+            assert_eq!(Ending::answered(answer(finish, 4, None), 100, 4).outcome, Outcome::Ok);
         }
-        let ending = Ending::answered(answer(Finish::Length, 4, 99_999), 100, 4);
+        let ending = Ending::answered(answer(Finish::Length, 4, Some(99_999)), 100, 4);
         assert_eq!((ending.outcome, ending.cached_tokens), (Outcome::Ok, Some(100)));
+        let ending = Ending::answered(answer(Finish::Length, 4, None), 100, 4);
+        assert_eq!(ending.cached_tokens, None, "what the server did not tell is not known");
     }
 }

@@ -82,10 +82,11 @@ impl Replayer<'_> {
     /// The session is open on its worker: the full prompt goes through P.
     pub(super) fn seed(&mut self, now: Time, request: RequestIx) {
         let turn = self.turn(request);
-        let (mode, reason) = match turn.after {
-            Some(loss) => (ExecutionMode::KvcacheReseed, loss.mode_reason()),
-            None if self.is_first(request) => (ExecutionMode::KvcacheSeed, ModeReason::FirstTurn),
-            None => (ExecutionMode::KvcacheSeed, ModeReason::NeverSeeded),
+        let mode = turn.seed_mode();
+        let reason = match turn.after {
+            Some(loss) => loss.mode_reason(),
+            None if self.is_first(request) => ModeReason::FirstTurn,
+            None => ModeReason::NeverSeeded,
         };
         match turn.selection {
             Some(selection) => self.generate(now, request, mode, reason, Route::Router(selection.header)),

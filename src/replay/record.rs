@@ -164,7 +164,7 @@ impl Replayer<'_> {
             error_message: ending.error_message,
             http_status: ending.http_status,
             attempts: 0,
-            retry_wait_ms: Some(ending.retry_wait).filter(|wait| *wait > Dur::ZERO).map(Dur::as_millis_f64),
+            retry_wait_ms: (ending.attempts > 1).then(|| ending.retry_wait.as_millis_f64()),
             retractions: ending.retractions,
         }
     }

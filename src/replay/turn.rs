@@ -104,6 +104,11 @@ impl Turn {
         self.selection.filter(|chosen| chosen.prefill.is_none() || !direct)?.index
     }
 
+    /// Its mode as a turn that puts its session on a D, for the first time or again.
+    pub fn seed_mode(&self) -> ExecutionMode {
+        if self.after.is_some() { ExecutionMode::KvcacheReseed } else { ExecutionMode::KvcacheSeed }
+    }
+
     /// It runs inside the session on a D, or is meant to.
     pub fn in_session(&self) -> bool {
         match self.mode {

@@ -121,6 +121,8 @@ pub enum Cause {
         extra_placements: u64,
         /// Turns that took the plain path because every open failed.
         fallbacks: u64,
+        /// Turns that a limit of the client ended while an open was unanswered: they took no path.
+        given_up: u64,
     },
     /// Transfers fail on one pair.
     TransferErrorsConcentrated {
@@ -154,8 +156,12 @@ pub enum Cause {
         restarts: u64,
         /// Turns placed again because the worker came back empty.
         reseeds: u64,
-        /// Requests that were on a worker when it went.
+        /// Requests that were on a worker when it went, those whose answer broke off there included.
         lost_requests: u64,
+        /// Sessions they belong to.
+        lost_sessions: u64,
+        /// The first of them, at most 4, by request id.
+        first_lost: Vec<String>,
         /// Turns placed again because the turn before was such a request.
         reseeds_after_loss: u64,
     },

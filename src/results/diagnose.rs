@@ -19,6 +19,8 @@ const TELLS_APART: f64 = 0.75;
 const BEYOND_CHANCE: f64 = 1.645;
 /// Short gaps matter when the time scale adds at least this share of them.
 const COMPRESSES_FROM: f64 = 0.10;
+/// Lost requests that are named.
+const NAMED: usize = 4;
 /// Label of the policy that always reads the index.
 const CAR: &str = "car";
 /// A mean wait for P below this is no bottleneck, whatever its part of the TTFT.
@@ -46,12 +48,24 @@ struct ThroughPrefill {
     ttft_ns: u64,
 }
 
-/// Requests lost with their worker, and the sessions whose last turn was one.
+/// Requests that a worker took with it, and the sessions whose last turn was one.
 #[derive(Debug, Default)]
 struct Losses {
-    requests: u64,
-    sessions: BTreeSet<String>,
-    reseeds: u64,
+    requests: Vec<Loss>,
+    /// Index of the one that was a session's last turn so far.
+    sessions: BTreeMap<String, usize>,
+}
+
+/// One of them: lost with its worker, or broken off on it.
+#[derive(Debug)]
+struct Loss {
+    request: String,
+    session: String,
+    workers: Vec<String>,
+    /// The worker is known to be lost; else its connection broke, which is its restart's doing only if there was one.
+    is_certain: bool,
+    /// The next turn of the session was placed again because of it.
+    reseeded: bool,
 }
 
 /// Size of a turn the soft cap refused, tokens.
@@ -141,12 +155,25 @@ impl ThroughPrefill {
 
 impl Losses {
     fn add(&mut self, record: &RequestRecord) {
-        let after_loss = self.sessions.remove(&record.session_id);
-        self.reseeds += u64::from(after_loss && record.mode_reason == ModeReason::PreviousTurnFailed);
-        if record.error_class.as_deref() == Some(ErrorClass::WorkerLost.as_str()) {
-            self.requests += 1;
-            self.sessions.insert(record.session_id.clone());
+        let before = self.sessions.remove(&record.session_id);
+        if let Some(loss) = before.and_then(|at| self.requests.get_mut(at)) {
+            loss.reseeded = record.mode_reason == ModeReason::PreviousTurnFailed;
         }
+        let is = |class: ErrorClass| record.error_class.as_deref() == Some(class.as_str());
+        let is_certain = is(ErrorClass::WorkerLost);
+        if is_certain || is(ErrorClass::ConnectionClosed) {
+            let decode = record.decode_worker_actual.as_ref().or(record.decode_worker_intended.as_ref());
+            let workers = decode.into_iter().chain(&record.prefill_worker).cloned().collect();
+            self.sessions.insert(record.session_id.clone(), self.requests.len());
+            let (request, session) = (record.request_id.clone(), record.session_id.clone());
+            self.requests.push(Loss { request, session, workers, is_certain, reseeded: false });
+        }
+    }
+
+    /// Those that restarts of these workers explain.
+    fn with(&self, restarted: &[String]) -> Vec<&Loss> {
+        let explained = |loss: &&Loss| loss.is_certain || loss.workers.iter().any(|on| restarted.contains(on));
+        self.requests.iter().filter(explained).collect()
     }
 }
 
@@ -186,7 +213,7 @@ fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
         Cause::NextBinder { .. } => cap_fallbacks,
         Cause::CapShrinks { fallbacks, .. } => *fallbacks,
         Cause::CapacityBinds { refusals, reseeds_after_trim, .. } => refusals + reseeds_after_trim,
-        Cause::OpenFailures { extra_placements, fallbacks } => extra_placements + fallbacks,
+        Cause::OpenFailures { extra_placements, fallbacks, given_up } => extra_placements + fallbacks + given_up,
         Cause::TransferErrorsConcentrated { all_errors, .. } => *all_errors,
         Cause::TransferErrors { errors, .. } => *errors,
         Cause::ContextLimitRefusals { requests, .. } => *requests,
@@ -406,7 +433,12 @@ fn time_scale(run: &Diagnosis) -> Option<Cause> {
 fn open_failures(run: &Diagnosis) -> Option<Cause> {
     let fallbacks = run.signals.mode(ExecutionMode::FallbackOpenFailed);
     let extra_placements = run.signals.extra_placements;
-    (fallbacks + extra_placements > 0).then_some(Cause::OpenFailures { extra_placements, fallbacks })
+    let given_up = run.signals.reason(ModeReason::OpenTimedOut);
+    (fallbacks + extra_placements + given_up > 0).then_some(Cause::OpenFailures {
+        extra_placements,
+        fallbacks,
+        given_up,
+    })
 }
 
 fn transfer_errors(run: &Diagnosis) -> Option<Cause> {
@@ -430,12 +462,16 @@ fn restarts(run: &Diagnosis) -> Option<Cause> {
     let restarted = run.workers.iter().filter_map(|row| row.account.as_ref()).filter(|account| account.restarts > 0);
     let (workers, counts): (Vec<String>, Vec<u64>) =
         restarted.map(|account| (account.worker.clone(), u64::from(account.restarts))).unzip();
+    let lost = run.signals.losses.with(&workers);
+    let sessions: BTreeSet<&str> = lost.iter().map(|loss| loss.session.as_str()).collect();
     (!workers.is_empty()).then(|| Cause::WorkerRestarts {
-        workers,
         restarts: counts.iter().sum(),
         reseeds: run.signals.reason(ModeReason::WorkerRestarted),
-        lost_requests: run.signals.losses.requests,
-        reseeds_after_loss: run.signals.losses.reseeds,
+        lost_requests: lost.len() as u64,
+        lost_sessions: sessions.len() as u64,
+        first_lost: lost.iter().take(NAMED).map(|loss| loss.request.clone()).collect(),
+        reseeds_after_loss: lost.iter().filter(|loss| loss.reseeded).count() as u64,
+        workers,
     })
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{RunInfo, RunState};
 use crate::base::words::{count, plural, seconds};
-use crate::record::{HarnessFacts, Outcome, PromptFacts};
+use crate::record::{CacheFacts, HarnessFacts, Outcome, PromptFacts};
 
 /// Decimals of a per cent at most.
 const MOST_DIGITS: usize = 6;
@@ -214,12 +214,19 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
     });
     let (prompts, warm) = (prompts_note(&harness.prompts), warm_note(&harness.warm_caches));
     let unlisted = unlisted_note(&harness.unlisted_workers);
-    [busy, late, absent, prompts, warm, unlisted, throttled, silent, older].into_iter().flatten().collect()
+    let caches = cache_notes(&harness.caches);
+    let first = [busy, late, absent, prompts].into_iter().chain(caches);
+    first.chain([warm, unlisted, throttled, silent, older]).flatten().collect()
 }
 
 /// Prompts of another length than the trace's are other prompts: what depends on them is void.
 fn prompts_note(prompts: &PromptFacts) -> Option<String> {
-    let PromptFacts { compared, differing, sent_tokens, counted_tokens } = *prompts;
+    let PromptFacts { compared, differing, sent_tokens, counted_tokens, untold } = *prompts;
+    if compared == 0 && untold > 0 {
+        return Some(
+            "no answer told the length of its prompt: that the prompts sent were served is not known".to_owned(),
+        );
+    }
     (differing > 0).then(|| {
         format!(
             "the server counted another length in {} of {}: {} for {} sent; other prompts than the trace's were served, so \
@@ -230,6 +237,24 @@ fn prompts_note(prompts: &PromptFacts) -> Option<String> {
             count(sent_tokens),
         )
     })
+}
+
+/// What of the caches is impossible, and what nobody told.
+fn cache_notes(caches: &CacheFacts) -> [Option<String>; 2] {
+    let CacheFacts { told, beyond, prompt_tokens, cached_tokens, untold } = *caches;
+    let beyond = (beyond > 0).then(|| {
+        format!(
+            "the server told more cached than the prompt has in {} of {}: {} for prompts of {}; taken as the whole prompt, \
+             and figures on caches are not to be trusted",
+            count(beyond),
+            plural(told, "answer"),
+            plural(cached_tokens, "token"),
+            count(prompt_tokens),
+        )
+    });
+    let untold = (told == 0 && untold > 0)
+        .then(|| "no answer told what the server found cached: figures on caches are missing, not 0".to_owned());
+    [beyond, untold]
 }
 
 /// Prompts that an earlier run left in the caches are found there.

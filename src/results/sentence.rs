@@ -55,9 +55,11 @@ impl Cause {
                 short_share * 100.0,
                 short_share_at_1x * 100.0
             ),
-            Cause::OpenFailures { extra_placements, fallbacks } => {
+            Cause::OpenFailures { extra_placements, fallbacks, given_up } => {
                 let placed = (*extra_placements, "further placement", "");
-                format!("open_session failed: {}", some_of(&[placed, (*fallbacks, "turn", "took the plain path")]))
+                let plain = (*fallbacks, "turn", "took the plain path");
+                let unanswered = (*given_up, "turn", "given up before it was answered");
+                format!("open_session failed: {}", some_of(&[placed, plain, unanswered]))
             }
             Cause::TransferErrorsConcentrated { pair, all_errors } => concentrated(pair, *all_errors),
             Cause::TransferErrors { errors, transfers } => scattered(*errors, *transfers),
@@ -67,11 +69,19 @@ impl Cause {
                 plural(*sessions, "session"),
                 count(*smallest_tokens)
             ),
-            Cause::WorkerRestarts { workers, restarts, reseeds, lost_requests, reseeds_after_loss } => format!(
+            Cause::WorkerRestarts {
+                workers,
+                restarts,
+                reseeds,
+                lost_requests,
+                lost_sessions,
+                first_lost,
+                reseeds_after_loss,
+            } => format!(
                 "{} ({}): {}",
                 plural(*restarts, "worker restart"),
                 workers.join(", "),
-                harm(*lost_requests, reseeds + reseeds_after_loss)
+                harm((*lost_requests, *lost_sessions, first_lost), reseeds + reseeds_after_loss)
             ),
             Cause::IdleWorkers { role, idle, workers } => format!("{idle} of {workers} {role} workers got no request"),
             Cause::ContextCompacted { turns, sessions } => format!(
@@ -94,11 +104,13 @@ fn prefillers(workers: u64, busy_share: Option<f64>, queue_peak: Option<u64>) ->
     format!("{}{busy}{peak}", plural(workers, "prefill worker"))
 }
 
-fn harm(lost_requests: u64, reseeds: u64) -> String {
-    if lost_requests + reseeds == 0 {
+fn harm((requests, sessions, first): (u64, u64, &[String]), reseeds: u64) -> String {
+    if requests + reseeds == 0 {
         return "nothing was lost".into();
     }
-    some_of(&[(lost_requests, "request", "lost with it"), (reseeds, "reseed", "because of it")])
+    let more = if requests > first.len() as u64 { ", …" } else { "" };
+    let lost = format!("of {} lost with it ({}{more})", plural(sessions, "session"), first.join(", "));
+    some_of(&[(requests, "request", &lost), (reseeds, "reseed", "because of it")])
 }
 
 /// The counts that are not zero, in words.

@@ -170,7 +170,7 @@ impl fmt::Display for Origin {
             Origin::BuiltIn => f.write_str("built-in default"),
             Origin::File { file, at: None } => f.write_str(file),
             Origin::File { file, at: Some((line, column)) } => write!(f, "{file}:{line}:{column}"),
-            Origin::Flag(flag) => f.write_str(flag),
+            Origin::Flag(flag) => f.write_str(&without_users(flag)),
         }
     }
 }
@@ -189,4 +189,37 @@ fn key_remedy(near: &Option<String>, known: &[String]) -> String {
 
 fn list(words: &[String]) -> String {
     words.join(", ")
+}
+
+/// A flag with its argument, without the users and passwords of URLs in it.
+fn without_users(flag: &str) -> String {
+    let mut parts = flag.split('@').peekable();
+    let mut shown = String::new();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            shown.push_str(part);
+            break;
+        }
+        let start = part.rfind(['/', '"', '\'', '[', ',', '=', ' ']).map_or(0, |at| at + 1);
+        shown.push_str(&part[..start]);
+        shown.push_str("…@");
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_shown_without_passwords() {
+        let cases = [
+            ("--worker [\"http://me:pw@h:1\", \"x:pw@y\"]", "--worker [\"http://…@h:1\", \"…@y\"]"),
+            ("--set live.proxy=me:pw@h", "--set live.proxy=…@h"),
+            ("--set a.b=4", "--set a.b=4"),
+        ];
+        for (given, shown) in cases {
+            assert_eq!(Origin::Flag(given.into()).to_string(), shown);
+        }
+    }
 }

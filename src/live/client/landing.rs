@@ -50,8 +50,9 @@ impl Course {
         let mut end = landing.end;
         let tally = std::mem::take(&mut end.tally);
         // An abort may tell of another prompt than the one it was sent.
-        if let (Some(Finish::Length | Finish::Stop), Some(counted)) = (&end.finish, tally.prompt_tokens) {
-            line.observed.prompt(line.target.dialect, generate.input_tokens, counted);
+        if let Some(Finish::Length | Finish::Stop) = &end.finish {
+            let (counted, cached) = (tally.prompt_tokens, tally.cached_tokens);
+            line.observed.prompt(line.target.dialect, generate.input_tokens, counted, cached);
         }
         let named = tally.emulated.as_ref().map(|emulated| emulated.incarnation.to_string());
         let raw = text(&end.head, INCARNATION_HEADER).map(str::to_owned).or(named);

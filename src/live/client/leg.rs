@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, Url};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -152,6 +152,9 @@ async fn read(line: &Line, mut response: Response, asked: Asked<'_>, end: &mut L
     if !status.is_success() {
         return refused(line, end, response).await;
     }
+    if let Some(message) = unreadable(status.as_u16(), &end.head) {
+        return end.fail(ErrorClass::BadAnswer, message);
+    }
     // Without a type it may be a stream; a wrong type is no stream whatever it holds.
     let kind = end.head.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
     match kind {
@@ -160,6 +163,16 @@ async fn read(line: &Line, mut response: Response, asked: Asked<'_>, end: &mut L
         }
         _ => stream(line, end, response, asked).await,
     }
+}
+
+/// Why a successful answer holds no events whatever comes.
+fn unreadable(status: u16, head: &HeaderMap) -> Option<String> {
+    if matches!(status, 204 | 205) {
+        return Some(format!("HTTP {status}: an answer without a body"));
+    }
+    let encoding = String::from_utf8_lossy(head.get(CONTENT_ENCODING)?.as_bytes()).into_owned();
+    let plain = encoding.trim().is_empty() || encoding.trim().eq_ignore_ascii_case("identity");
+    (!plain).then(|| words::short(&format!("the answer has the content encoding {encoding}, which nobody asked for")))
 }
 
 /// An answer outside 200 to 299: its words, and whether it may be sent again.

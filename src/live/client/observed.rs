@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use crate::live::Dialect;
 use crate::live::client::line::locked;
-use crate::record::PromptFacts;
+use crate::record::{CacheFacts, PromptFacts};
 use crate::scenario::OpenAiApi;
 
 /// Names of workers kept; what more there are is counted under [`OTHERS`].
@@ -31,19 +31,38 @@ pub(super) struct Observed {
 pub struct Seen {
     /// Prompts by the server's count.
     pub prompts: PromptFacts,
+    /// Their caches by the server's word.
+    pub caches: CacheFacts,
     /// Requests served by workers that are none of the run's, by what the target calls them.
     pub unlisted_workers: BTreeMap<String, u64>,
 }
 
 impl Observed {
-    /// Takes in the length of a served prompt: as it was sent and as the server counted it, tokens.
-    pub fn prompt(&self, dialect: Dialect, sent: u32, counted: u32) {
-        let prompts = &mut locked(&self.seen).prompts;
-        prompts.compared += 1;
-        if sent.abs_diff(counted) > slack(dialect, sent) {
-            prompts.differing += 1;
-            prompts.sent_tokens += u64::from(sent);
-            prompts.counted_tokens += u64::from(counted);
+    /// Takes in a served prompt of so many tokens: its length and what of it was cached by the server's count.
+    pub fn prompt(&self, dialect: Dialect, sent: u32, counted: Option<u32>, cached: Option<u32>) {
+        let Seen { prompts, caches, .. } = &mut *locked(&self.seen);
+        let slack = slack(dialect, sent);
+        match counted {
+            None => prompts.untold += 1,
+            Some(counted) => {
+                prompts.compared += 1;
+                if sent.abs_diff(counted) > slack {
+                    prompts.differing += 1;
+                    prompts.sent_tokens += u64::from(sent);
+                    prompts.counted_tokens += u64::from(counted);
+                }
+            }
+        }
+        match cached {
+            None => caches.untold += 1,
+            Some(cached) => {
+                caches.told += 1;
+                if cached.saturating_sub(sent) > slack {
+                    caches.beyond += 1;
+                    caches.prompt_tokens += u64::from(sent);
+                    caches.cached_tokens += u64::from(cached);
+                }
+            }
         }
     }
 
@@ -78,9 +97,9 @@ mod tests {
     fn token_arrays_must_agree_and_words_nearly() {
         let differs = |dialect, sent, counted| {
             let observed = Observed::default();
-            observed.prompt(dialect, sent, counted);
-            let PromptFacts { compared, differing, sent_tokens, counted_tokens } = observed.now().prompts;
-            assert_eq!(compared, 1);
+            observed.prompt(dialect, sent, Some(counted), None);
+            let PromptFacts { compared, differing, sent_tokens, counted_tokens, untold } = observed.now().prompts;
+            assert_eq!((compared, untold), (1, 0));
             let figures = if differing == 1 { (u64::from(sent), u64::from(counted)) } else { (0, 0) };
             assert_eq!((sent_tokens, counted_tokens), figures);
             differing == 1
@@ -91,6 +110,21 @@ mod tests {
         let chat = Dialect::OpenAi(OpenAiApi::Chat);
         let found = [885, 886, 1000, 1114, 1115].map(|counted| differs(chat, 1000, counted));
         assert_eq!(found, [true, false, false, false, true]);
+    }
+
+    #[test]
+    fn what_nobody_told_is_counted_apart_and_no_more_is_cached_than_was_sent() {
+        let observed = Observed::default();
+        let (exact, chat) = (Dialect::Generate, Dialect::OpenAi(OpenAiApi::Chat));
+        for (dialect, cached) in [(exact, None), (exact, Some(0)), (exact, Some(1000)), (chat, Some(1114))] {
+            observed.prompt(dialect, 1000, None, cached);
+        }
+        assert_eq!(observed.now().prompts, PromptFacts { untold: 4, ..PromptFacts::default() });
+        assert_eq!(observed.now().caches, CacheFacts { told: 3, untold: 1, ..CacheFacts::default() });
+        observed.prompt(exact, 1000, Some(1000), Some(1001));
+        observed.prompt(chat, 1000, Some(1000), Some(1500));
+        let CacheFacts { told, beyond, prompt_tokens, cached_tokens, .. } = observed.now().caches;
+        assert_eq!((told, beyond, prompt_tokens, cached_tokens), (5, 2, 2000, 2501));
     }
 
     #[test]

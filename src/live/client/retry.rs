@@ -15,8 +15,11 @@ pub(super) fn calendar() -> SystemTime {
 
 fn wait(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     Some(match text.parse::<u64>() {
         Ok(seconds) => Duration::from_secs(seconds),
+        // More than can be counted is longer than anybody waits.
+        Err(_) if is_number => Duration::MAX,
         Err(_) => {
             let at = SystemTime::UNIX_EPOCH + Duration::from_secs(http_date(text)?);
             at.duration_since(now).unwrap_or(Duration::ZERO)
@@ -65,6 +68,7 @@ mod tests {
             ("Sun, 32 Nov 1994 08:49:39 GMT", None),
             ("Sun, 06 Nov 1994 08:49:39 UTC", None),
         ];
+        assert_eq!(wait("99999999999999999999999", now), Some(Duration::MAX), "no less than a long wait");
         for (text, seconds) in cases {
             assert_eq!(wait(text, now), seconds.map(Duration::from_secs), "{text:?}");
         }

@@ -35,7 +35,8 @@ pub(super) struct Tally {
     pub last: Option<Time>,
     /// One an event that brought tokens.
     pub runs: Vec<TokenRun>,
-    pub cached_tokens: u32,
+    /// Prompt tokens found cached, where the server tells.
+    pub cached_tokens: Option<u32>,
     /// Length of the prompt by the server's count.
     pub prompt_tokens: Option<u32>,
     pub retractions: u16,
@@ -170,7 +171,7 @@ impl Tally {
             None => {}
         }
         self.prompt_tokens = meta.prompt_tokens.or(self.prompt_tokens);
-        self.cached_tokens = meta.cached_tokens.unwrap_or(self.cached_tokens);
+        self.cached_tokens = meta.cached_tokens.or(self.cached_tokens);
         self.retractions = meta.num_retractions.or(meta.total_retractions).unwrap_or(self.retractions);
         if let Some(emulated) = &meta.emulated {
             self.emulated = Some(emulated.clone());
@@ -197,7 +198,7 @@ impl Tally {
         }
         self.prompt_tokens = usage.and_then(|usage| usage.prompt_tokens).or(self.prompt_tokens);
         let details = usage.and_then(|usage| usage.prompt_tokens_details.as_ref());
-        self.cached_tokens = details.and_then(|details| details.cached_tokens).unwrap_or(self.cached_tokens);
+        self.cached_tokens = details.and_then(|details| details.cached_tokens).or(self.cached_tokens);
         for reason in choices.iter().filter_map(|choice| choice.finish_reason.as_ref()) {
             self.finished(reason);
         }

@@ -70,7 +70,7 @@ fn answer(request: RequestIx, worker: WorkerId, tokens: u32, now: Time) -> Answe
         prefill_worker: None,
         decode_worker: Some(worker),
         incarnation: Some(0),
-        cached_tokens: 0,
+        cached_tokens: Some(0),
         output_tokens: tokens,
         first_token_at: Some(now),
         last_token_at: Some(now),

@@ -426,7 +426,7 @@ impl Fake {
             },
             decode_worker: worker,
             incarnation,
-            cached_tokens: 0,
+            cached_tokens: Some(0),
             output_tokens: tokens,
             first_token_at: (tokens > 0).then_some(first),
             last_token_at: (tokens > 0).then_some(at + took),

@@ -4,7 +4,7 @@ use super::fake::{config, dur, trace};
 use crate::base::{RequestIx, Role, Time, WorkerId};
 use crate::policies::PolicyName;
 use crate::protocol::{Action, AdmitAnswer, AdmitReason, Answer, CallId, Event, Finish, Outgoing, TokenRun};
-use crate::record::{Outcome, RequestRecord};
+use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
 use crate::replay::{FirstTurn, Replayer, ReplayerConfig, Schedule, WakeReason};
 use crate::trace::Trace;
 
@@ -122,7 +122,7 @@ fn partial(request: u32, first: f64, tokens: u32) -> Answer {
     Answer {
         http_status: Some(200),
         decode_worker: Some(WorkerId::new(Role::Decode, 0)),
-        cached_tokens: 64,
+        cached_tokens: Some(64),
         output_tokens: tokens,
         first_token_at: Some(at(first)),
         last_token_at: runs.last().map(|run| run.last()),
@@ -207,4 +207,33 @@ fn an_answer_on_its_way_when_the_request_is_given_up_is_its_last_word() {
     last_word(&mut replayer, 6.0, Answer { finish: Finish::Length, ..partial(0, 4.0, 4) });
     let record = &records(&mut replayer)[0];
     assert_eq!((record.outcome, record.output_tokens), (Outcome::Timeout, 4), "it came too late");
+}
+
+#[test]
+fn a_turn_given_up_in_its_open_took_no_other_path() {
+    let trace = trace(&[("a", vec![(1, 1.0, 640, 20)])]);
+    let mut config = config(PolicyName::KvAware, 1);
+    config.replay.first_turn = FirstTurn::Seed;
+    config.replay.request_timeout_s = 5.0;
+    let mut replayer = replayer(&trace, config, &[0]);
+    let opening = actions(&mut replayer);
+    let Some(Action::OpenSession { call, .. }) = opening.last() else { panic!("{opening:?}") };
+    sent(&mut replayer, 1.0, Outgoing::Call(*call));
+    replayer.handle_timeout(at(6.0));
+    let record = &records(&mut replayer)[0];
+    assert_eq!((record.outcome, record.attempts), (Outcome::Timeout, 0));
+    assert_eq!((record.execution_mode, record.mode_reason), (ExecutionMode::KvcacheSeed, ModeReason::OpenTimedOut));
+}
+
+#[test]
+fn a_repeat_without_a_wait_waited_0() {
+    let trace = trace(&[("a", vec![(1, 1.0, 640, 20)])]);
+    for (attempts, waited) in [(1, None), (2, Some(0.0))] {
+        let mut replayer = replayer(&trace, config(PolicyName::Default, 1), &[0]);
+        actions(&mut replayer);
+        sent(&mut replayer, 1.0, Outgoing::Request(RequestIx(0)));
+        last_word(&mut replayer, 2.0, Answer { finish: Finish::Length, attempts, ..partial(0, 1.5, 20) });
+        let record = &records(&mut replayer)[0];
+        assert_eq!((record.attempts, record.retry_wait_ms), (u32::from(attempts), waited));
+    }
 }

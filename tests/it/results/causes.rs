@@ -276,8 +276,18 @@ fn a_restart_counts_what_was_lost_with_it() {
     let again = story.records.iter_mut().find(of_s0(5)).unwrap();
     (again.execution_mode, again.mode_reason) = (ExecutionMode::KvcacheReseed, ModeReason::PreviousTurnFailed);
     let summary = story.summary();
-    let said = "1 worker restart (D1): 1 request lost with it, 1 reseed because of it";
-    assert!(find(&summary, said).is_some(), "{:?}", texts(&summary));
+    let said = "1 worker restart (D1): 1 request of 1 session lost with it (";
+    let line = find(&summary, said).unwrap_or_else(|| panic!("{:?}", texts(&summary)));
+    assert!(line.ends_with("), 1 reseed because of it"), "{line}");
+    // An answer that broke off is the restart's doing where it was on that worker, and no other's.
+    for (worker, explained) in [("D1", true), ("D0", false)] {
+        let broken = story.records.iter_mut().find(of_s0(4)).unwrap();
+        broken.error_class = Some(ErrorClass::ConnectionClosed.as_str().into());
+        broken.decode_worker_actual = Some(worker.into());
+        broken.prefill_worker = None;
+        let summary = story.summary();
+        assert_eq!(find(&summary, said).is_some(), explained, "{:?}", texts(&summary));
+    }
 }
 
 #[test]

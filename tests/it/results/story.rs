@@ -3,7 +3,7 @@
 use pdreplay::base::{Dur, Time};
 use pdreplay::protocol::TokenRun;
 use pdreplay::record::{
-    ExecutionMode, HarnessFacts, ModeReason, Outcome, PromptFacts, RequestRecord, RunFacts, SessionFacts,
+    CacheFacts, ExecutionMode, HarnessFacts, ModeReason, Outcome, PromptFacts, RequestRecord, RunFacts, SessionFacts,
     TransferRecord, WorkerRecord,
 };
 use pdreplay::results::render::{self, Extras, Format, Style};
@@ -311,7 +311,7 @@ fn other_prompts_and_workers_than_the_runs_are_told_once_with_their_figures() {
     let mut story = story();
     let strangers = [("http://x:1", 3), ("http://x:2", 12), ("x3", 1), ("x4", 1), ("x5", 1)];
     story.facts.harness = Some(HarnessFacts {
-        prompts: PromptFacts { compared: 60, differing: 12, sent_tokens: 12_000, counted_tokens: 13_500 },
+        prompts: PromptFacts { compared: 60, differing: 12, sent_tokens: 12_000, counted_tokens: 13_500, untold: 0 },
         unlisted_workers: strangers.map(|(name, requests)| (name.to_owned(), requests)).into(),
         ..HarnessFacts::default()
     });
@@ -326,6 +326,34 @@ fn other_prompts_and_workers_than_the_runs_are_told_once_with_their_figures() {
         ..HarnessFacts::default()
     });
     assert_eq!(story.summary().integrity.notes, Vec::<String>::new());
+}
+
+#[test]
+fn what_servers_do_not_tell_of_their_caches_is_missing_and_not_0() {
+    let mut story = story();
+    let of_caches = |story: &mut Story, prompts: PromptFacts, caches: CacheFacts| {
+        story.facts.harness = Some(HarnessFacts { prompts, caches, ..HarnessFacts::default() });
+        story.summary().integrity.notes
+    };
+    let told = PromptFacts { compared: 59, untold: 1, ..PromptFacts::default() };
+    let caches = CacheFacts { told: 59, untold: 1, ..CacheFacts::default() };
+    assert_eq!(of_caches(&mut story, told, caches), Vec::<String>::new());
+    let beyond = CacheFacts { told: 60, beyond: 2, prompt_tokens: 2000, cached_tokens: 3500, untold: 0 };
+    let notes = of_caches(&mut story, told, beyond);
+    let said = "the server told more cached than the prompt has in 2 of 60 answers: 3,500 tokens for prompts of 2,000;";
+    assert!(notes.len() == 1 && notes[0].starts_with(said), "{notes:#?}");
+
+    for record in &mut story.records {
+        record.cached_tokens = None;
+    }
+    let nothing = (PromptFacts { untold: 60, ..told }, CacheFacts { untold: 60, ..CacheFacts::default() });
+    let notes = of_caches(&mut story, PromptFacts { compared: 0, ..nothing.0 }, nothing.1);
+    let said = ["no answer told the length of its prompt", "no answer told what the server found cached"];
+    assert!(notes.len() == 2 && std::iter::zip(&notes, said).all(|(note, said)| note.starts_with(said)), "{notes:#?}");
+    let summary = story.summary();
+    for row in &summary.modes {
+        assert_eq!((row.mean_prefilled_tokens, row.mean_recomputed_tokens), (None, None), "{row:?}");
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_token_counts_when_its_event_is_complete_wherever_characters_are_cut() {
         .then(20, &last(" done", 3))
         .then(0, DONE);
     let answer = chat(script);
-    assert_eq!((&answer.finish, answer.output_tokens, answer.cached_tokens), (&Finish::Stop, 3, 4));
+    assert_eq!((&answer.finish, answer.output_tokens, answer.cached_tokens), (&Finish::Stop, 3, Some(4)));
     assert!(answer.first_token_at.unwrap() >= Time(70_000_000), "not at its first bytes");
     assert_eq!(counts(&answer), [1, 1, 1]);
     assert!(gaps(&answer)[1] >= 25.0, "{:?}", gaps(&answer));
@@ -145,7 +145,7 @@ fn several_tokens_in_an_event_are_counted_as_the_server_counts_them() {
     let script = Script::stream().then(0, &event(1, "null")).then(10, &event(4, "null"));
     let answer = native(script.then(10, &event(8, r#"{"type":"length","length":8}"#)).then(0, DONE));
     assert_eq!((&answer.finish, answer.output_tokens, counts(&answer)), (&Finish::Length, 8, vec![1, 3, 4]));
-    assert_eq!(answer.cached_tokens, 3);
+    assert_eq!(answer.cached_tokens, Some(3));
 }
 
 #[test]
@@ -281,12 +281,49 @@ fn the_servers_count_of_a_served_prompt_is_compared_with_what_was_sent() {
         for _ in 0..4 {
             rig.finish(generate_of(&trace, 0)).await;
         }
-        let prompts = crate::record::PromptFacts { compared: 2, differing: 1, sent_tokens: 100, counted_tokens: 101 };
+        let prompts =
+            crate::record::PromptFacts { compared: 2, differing: 1, sent_tokens: 100, counted_tokens: 101, untold: 1 };
         assert_eq!(
             rig.client.seen().prompts,
             prompts,
             "an abort tells of no prompt, nor does an answer without a count"
         );
+    });
+}
+
+#[test]
+fn a_server_that_says_nothing_of_its_cache_has_not_said_0() {
+    block_on(async {
+        let silent =
+            r#"data: {"choices":[{"index":0,"text":"x","finish_reason":"length"}],"usage":{"completion_tokens":10}}"#;
+        let script = Script::stream().then(0, &format!("{silent}\n\n")).then(0, DONE);
+        for script in [script, Script::json(404, "{}"), Script::stream()] {
+            let fake = Fake::start(move |_| script.clone()).await;
+            let trace = two_turns();
+            let dialect = Dialect::OpenAi(OpenAiApi::Completions);
+            let mut rig = Rig::new(&trace, crate::live::Target { dialect, ..target(&[&fake.url]) });
+            assert_eq!(rig.finish(generate_of(&trace, 0)).await.cached_tokens, None);
+        }
+    });
+}
+
+#[test]
+fn an_answer_that_can_hold_no_event_says_why() {
+    block_on(async {
+        let gzip = Script::tokens(10).header("content-encoding", "gzip");
+        let none = Script::json(204, "").header("content-type", "text/event-stream");
+        for (script, words) in [(gzip, "the content encoding gzip"), (none, "HTTP 204: an answer without a body")] {
+            let fake = Fake::start(move |_| script.clone()).await;
+            let trace = two_turns();
+            let answer = Rig::new(&trace, target(&[&fake.url])).finish(generate_of(&trace, 0)).await;
+            let (class, message) = failure(&answer);
+            assert_eq!(class, ErrorClass::BadAnswer);
+            assert!(message.contains(words), "{message}");
+        }
+        let plain = Script::tokens(10).header("content-encoding", "identity");
+        let fake = Fake::start(move |_| plain.clone()).await;
+        let trace = two_turns();
+        assert_eq!(Rig::new(&trace, target(&[&fake.url])).finish(generate_of(&trace, 0)).await.finish, Finish::Length);
     });
 }
 
