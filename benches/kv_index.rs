@@ -152,7 +152,8 @@ fn bytes(form: EncodeForm, block_size: u32, run: usize) -> Outcome {
     for _ in 0..ROUNDS {
         let index = PrefixIndex::new();
         let mut writer = stream(&index, 0, block_size)?;
-        let mut decoder = Decoder::new(DecodeOptions::new(form.dialect(), block_size));
+        let options = DecodeOptions { dp_rank: Some(0), ..DecodeOptions::new(form.dialect(), block_size) };
+        let mut decoder = Decoder::new(options);
         let began = Instant::now();
         for (sequence, message) in (1..).zip(&messages) {
             writer.apply(&decoder.decode(message)?, sequence)?;

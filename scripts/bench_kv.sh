@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- decode bytes apply query memory
 
 awk -v cores="$(nproc)" '{ printf "load of the last minute: %s on %d cores%s\n", $1, cores,
-    $1 > 0.5 ? ": not quiet, the figures are too low" : "" }' /proc/loadavg
+    ($1 > 0.5 ? ": not quiet, the figures are too low" : "") }' /proc/loadavg
 
 for what in "$@"; do
     case $what in
