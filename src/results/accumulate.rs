@@ -175,9 +175,7 @@ impl Accumulator {
             transfers: &transfers,
             index: index.as_ref(),
         });
-        // A matter of what the run is of, not only of why it went as it did.
-        let is_load_only = |line: &&CauseLine| matches!(line.cause, Cause::RanAsLoadOnly(_));
-        integrity.notes.extend(causes.iter().find(is_load_only).map(|_| LOAD_ONLY.to_owned()));
+        integrity.notes.extend(load_only_note(&causes));
         let rate = |count: u64| duration.filter(|seconds| *seconds > 0.0).map(|seconds| count as f64 / seconds);
         let lengths = Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
         Ok(RunSummary {
@@ -209,4 +207,10 @@ impl Accumulator {
             harness: facts.harness.clone(),
         })
     }
+}
+
+/// A matter of what the run is of, not only of why it went as it did.
+fn load_only_note(causes: &[CauseLine]) -> Option<String> {
+    let is_load_only = |line: &CauseLine| matches!(line.cause, Cause::RanAsLoadOnly(_));
+    causes.iter().any(is_load_only).then(|| LOAD_ONLY.to_owned())
 }

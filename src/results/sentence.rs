@@ -12,20 +12,17 @@ const BINDS_FROM: f64 = 0.02;
 impl Cause {
     pub(super) fn sentence(&self) -> String {
         match self {
-            Cause::NothingCompleted { failed, class, count: n, .. } => {
-                format!("no request completed: {} failed, {} of them {class}", count(*failed), count(*n))
-            }
+            Cause::NothingCompleted { failed, class, count: n, .. } => nothing_completed(*failed, class, *n),
             Cause::CountersDiverged(drift) => drift.sentence(),
             Cause::RanAsLoadOnly(index) => index.sentence(),
             Cause::SessionCapStarvation(shortage) => shortage.sentence(),
-            Cause::CapShrinks { cap, usable_tokens, mean_turn_tokens, shrunk_cap, fallbacks } => {
-                let (usable, mean) = (tokens(*usable_tokens as f64), tokens(*mean_turn_tokens));
-                let lost = plural(*fallbacks, "turn");
-                format!(
-                    "the soft cap falls from {cap} to {shrunk_cap} as contexts grow: {usable} usable tokens / {mean} mean \
-                     size of the turns refused; {lost} fell back"
-                )
-            }
+            Cause::CapShrinks { cap, usable_tokens, mean_turn_tokens, shrunk_cap, fallbacks } => format!(
+                "the soft cap falls from {cap} to {shrunk_cap} as contexts grow: {} usable tokens / {} mean size of the \
+                 turns refused; {} fell back",
+                tokens(*usable_tokens as f64),
+                tokens(*mean_turn_tokens),
+                plural(*fallbacks, "turn")
+            ),
             Cause::SlotsUneven(slots) => slots.uneven_sentence(),
             Cause::CapacityBinds { room, refusals, reseeds_after_trim, share, hot } => {
                 let turns = [(*refusals, "turn", "refused for room"), (*reseeds_after_trim, "reseed", "after a trim")];
@@ -44,11 +41,7 @@ impl Cause {
                 tokens(*starved_tokens),
                 tokens(*other_tokens)
             ),
-            Cause::LateSessionsStarve { starved_rank, other_rank, .. } => {
-                format!(
-                    "late sessions starve: mean arrival rank {starved_rank:.1} against {other_rank:.1} of the others"
-                )
-            }
+            Cause::LateSessionsStarve { starved_rank, other_rank, .. } => late(*starved_rank, *other_rank),
             Cause::TimeScaleCompressesGaps { time_scale, short_share, short_share_at_1x } => format!(
                 "time-scale {} leaves {:.0} % of think gaps shorter than the service time ({:.0} % at time-scale 1)",
                 time_scale.map_or_else(|| "inf".into(), |scale| scale.to_string()),
@@ -56,10 +49,7 @@ impl Cause {
                 short_share_at_1x * 100.0
             ),
             Cause::OpenFailures { extra_placements, fallbacks, given_up } => {
-                let placed = (*extra_placements, "further placement", "");
-                let plain = (*fallbacks, "turn", "took the plain path");
-                let unanswered = (*given_up, "turn", "given up before it was answered");
-                format!("open_session failed: {}", some_of(&[placed, plain, unanswered]))
+                open_failures(*extra_placements, *fallbacks, *given_up)
             }
             Cause::TransferErrorsConcentrated { pair, all_errors } => concentrated(pair, *all_errors),
             Cause::TransferErrors { errors, transfers } => scattered(*errors, *transfers),
@@ -91,6 +81,21 @@ impl Cause {
             ),
         }
     }
+}
+
+fn late(starved_rank: f64, other_rank: f64) -> String {
+    format!("late sessions starve: mean arrival rank {starved_rank:.1} against {other_rank:.1} of the others")
+}
+
+fn nothing_completed(failed: u64, class: &str, of_class: u64) -> String {
+    format!("no request completed: {} failed, {} of them {class}", count(failed), count(of_class))
+}
+
+fn open_failures(extra_placements: u64, fallbacks: u64, given_up: u64) -> String {
+    let placed = (extra_placements, "further placement", "");
+    let plain = (fallbacks, "turn", "took the plain path");
+    let unanswered = (given_up, "turn", "given up before it was answered");
+    format!("open_session failed: {}", some_of(&[placed, plain, unanswered]))
 }
 
 fn scattered(errors: u64, transfers: u64) -> String {

@@ -159,13 +159,13 @@ fn what_cannot_be_served_is_refused_with_a_way_out() {
     assert!(ran.stderr.contains(&port) && ran.stderr.contains("hint: "), "{}", ran.stderr);
     scratch.run(&["cluster", "up", "--emulation-speed", "0"]).refused(&["emulation_speed"]);
     scratch.run(&["cluster", "up", "--base-port", "65535"]).refused(&["65535"]);
-    scratch.run(&["router", "--worker", "127.0.0.1:9"]).refused(&["--worker", "http://127.0.0.1:9101"]);
+    scratch.run(&["router", "--worker", "127.0.0.1:9"]).refused(&["--worker", "no scheme", "http://127.0.0.1:9"]);
     scratch.run(&["router", "--prefill", "8998", "--decode", "https://x"]).refused(&["--prefill", "--decode", "https"]);
     scratch
         .run(&["router", "--prefill", "http://a 8998", "--decode", "http://b 8998"])
         .refused(&["--decode", "only prefill"]);
     let told =
-        scratch.run(&["router", "--worker", "http://me:secret@a"]).refused(&["--worker: it holds a user"]).stderr;
+        scratch.run(&["router", "--worker", "http://me:secret@a"]).refused(&["--worker", "it holds a user"]).stderr;
     assert!(!told.contains("secret"), "{told}");
     for wrong in [&["router"][..], &["router", "--prefill", url], &["router", "--worker", url, "--prefill", url]] {
         assert_eq!(scratch.run(wrong).code, Some(2), "{wrong:?}");

@@ -343,7 +343,7 @@ fn prompts_of_another_length_than_was_sent_are_told_in_the_summary() {
     let trace = row("a", 0, 0.0, 100, 2) + &row("b", 0, 0.0, 100, 2) + &row("c", 0, 0.0, 100, 2);
     let fake = Fake::in_order(vec![counting(100), counting(164), counting(1)]);
     let played = LiveRun::against(&fake, Api::Completions, &trace).play().code(0);
-    let prompts = json!({"compared": 3, "differing": 2, "sent_tokens": 200, "counted_tokens": 165});
+    let prompts = json!({"compared": 3, "differing": 2, "sent_tokens": 200, "counted_tokens": 165, "untold": 0});
     assert_eq!(played.manifest()["facts"]["harness"]["prompts"], prompts);
     let told = "the server counted another length in 2 of 3 prompts: 165 tokens for 200 sent";
     let notes = played.summary()["integrity"]["notes"].to_string();
@@ -352,7 +352,7 @@ fn prompts_of_another_length_than_was_sent_are_told_in_the_summary() {
     assert!(stdout.contains(told), "{stdout}");
     // Words are no tokens: a template of 64 is none of the run's business.
     let chat = LiveRun::against(&Fake::always(Script::chat(2)), Api::Chat, &one(2)).play().code(0);
-    let prompts = json!({"compared": 1, "differing": 0, "sent_tokens": 0, "counted_tokens": 0});
+    let prompts = json!({"compared": 1, "differing": 0, "sent_tokens": 0, "counted_tokens": 0, "untold": 0});
     assert_eq!(chat.manifest()["facts"]["harness"]["prompts"], prompts);
 }
 

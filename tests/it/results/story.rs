@@ -281,8 +281,7 @@ fn the_harness_is_told_and_judged_in_wall_time() {
     let notes = summary.integrity.notes.join("\n");
     assert!(notes.contains("the driver's loop woke late: p99 6.0 ms of wall time"), "{notes}");
     let text = render::summary(&summary, &Extras::default(), Style::default());
-    let line =
-        "harness   wall time: schedule lag p99 4.4 ms (budget 5) · loop lag p50 0.1 ms  p99 6.0 ms  max 7.0 ms ·";
+    let line = "harness   wall time: schedule lag p99 4.4 ms (budget 5) · loop lag p50 0.1 ms  p99 6.0 ms  max 7.0 ms";
     assert!(text.contains(line), "{text}");
     story.info.speed = 2.0;
     assert_eq!(story.summary().integrity.verdict, Verdict::Invalid);

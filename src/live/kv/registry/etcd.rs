@@ -223,6 +223,14 @@ fn io_words(error: &io::Error) -> String {
     }
 }
 
+fn cancelled(message: &WatchResponse) -> String {
+    match (message.compact_revision(), message.cancel_reason()) {
+        (0, "") => "the watch was cancelled".into(),
+        (0, reason) => format!("the watch was cancelled: {reason}"),
+        (revision, _) => format!("changes before revision {revision} were compacted away"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,13 +254,5 @@ mod tests {
                 End::Unheard => "unheard".into(),
             }
         );
-    }
-}
-
-fn cancelled(message: &WatchResponse) -> String {
-    match (message.compact_revision(), message.cancel_reason()) {
-        (0, "") => "the watch was cancelled".into(),
-        (0, reason) => format!("the watch was cancelled: {reason}"),
-        (revision, _) => format!("changes before revision {revision} were compacted away"),
     }
 }
