@@ -15,8 +15,9 @@ use crate::cli::progress::Schedule;
 use crate::cli::terminal::Terminal;
 use crate::live::driver::{Beside, DriveOptions, LiveError, Shortage};
 use crate::live::kv::service::Log;
-use crate::live::kv::{RunIndex, embedded_feed};
+use crate::live::kv::{ListedRules, RunIndex, embedded_feed, listed_hints};
 use crate::live::{self, Embedded, ResolveError, Resolved, SecretError, Target};
+use crate::policies::PolicyName;
 use crate::record::TargetFacts;
 use crate::replay::{Observer, RunEnd};
 use crate::scenario::{KvSetup, Overlay, Scenario, Setup};
@@ -141,7 +142,7 @@ impl Ready {
         hints.extend(descriptors.warning());
         hints.extend(warnings);
         let index = match &setup.kv {
-            Some(kv) => Some(follow(scenario, kv, cluster.as_ref(), &target)?),
+            Some(kv) => Some(follow(scenario, kv, cluster.as_ref(), &target, &mut hints)?),
             None => None,
         };
         let options = DriveOptions {
@@ -179,14 +180,28 @@ impl Ready {
     }
 }
 
-/// Starts what feeds the index, and gives its streams a moment to come in step.
-fn follow(scenario: &Scenario, kv: &KvSetup, cluster: Option<&Embedded>, target: &Target) -> Result<RunIndex, Failure> {
+/// Starts what feeds the index, and gives its streams a moment to come in step. `hints` gets what should be known of them.
+fn follow(
+    scenario: &Scenario,
+    kv: &KvSetup,
+    cluster: Option<&Embedded>,
+    target: &Target,
+    hints: &mut Vec<String>,
+) -> Result<RunIndex, Failure> {
     let speed = scenario.live.emulation_speed;
     let file = &scenario.kv_events.config;
     let (options, longest) = match cluster {
         Some(cluster) => (embedded_feed(cluster.kv_addresses(), &kv.follow, speed), STREAMS_HERE),
         None if file.is_empty() => (embedded_feed(&BTreeMap::new(), &kv.follow, speed), Duration::ZERO),
-        None => (feed_options(file, None, Log::silent())?, STREAMS_ELSEWHERE),
+        None => {
+            let options = feed_options(file, None, Log::silent())?;
+            let rules = ListedRules {
+                count: scenario.policy.name != PolicyName::Car || scenario.policy.car.static_streams,
+                require: scenario.kv_events.require,
+            };
+            hints.extend(listed_hints(&options.config, &target.addresses, rules).map_err(Failure::input)?);
+            (options, STREAMS_ELSEWHERE)
+        }
     };
     let (setup, addresses) = (kv.follow.clone(), target.addresses.clone());
     let mut index = RunIndex::start(options, cluster.is_some(), setup, addresses, speed).map_err(feed_failure)?;

@@ -235,8 +235,20 @@ impl Addresses {
         if let Some(own) = self.own_names.get(wanted) {
             return *own;
         }
-        let agreed = self.own_names.iter().all(|(name, id)| id.is_some_and(|id| id.to_string() == *name));
-        self.workers().map(|(id, _)| id).find(|id| agreed && id.to_string() == wanted)
+        self.workers().map(|(id, _)| id).find(|id| self.ours_count() && id.to_string() == wanted)
+    }
+
+    /// The names by which [`named`](Self::named) knows workers.
+    pub fn names(&self) -> Vec<String> {
+        if self.ours_count() {
+            return self.workers().map(|(id, _)| id.to_string()).collect();
+        }
+        self.own_names.iter().filter(|(_, id)| id.is_some()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// No worker goes by another name than ours.
+    fn ours_count(&self) -> bool {
+        self.own_names.iter().all(|(name, id)| id.is_some_and(|id| id.to_string() == *name))
     }
 }
 

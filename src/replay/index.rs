@@ -41,7 +41,7 @@ impl Replayer<'_> {
 
 fn told_all(streams: &[StreamHealth]) -> String {
     let all: Vec<String> = streams.iter().map(told).collect();
-    if all.is_empty() { "the index has no stream".to_owned() } else { all.join("; ") }
+    if all.is_empty() { "the index has no stream of a worker of this run".to_owned() } else { all.join("; ") }
 }
 
 fn told(stream: &StreamHealth) -> String {

@@ -130,7 +130,8 @@ impl StreamSync {
         let from = self.state();
         self.standing.turn(now, to, reason);
         let sequence = self.writer.status().sequence;
-        let again = self.pace.is_again();
+        // Whether the stream is in step is news each time: a log that ends must not end in a trouble that is over.
+        let again = from != SyncState::Synced && to != SyncState::Synced && self.pace.is_again();
         self.outputs.push_back(SyncOutput::Changed(Change { at: now, from, to, reason, sequence, detail, again }));
     }
 

@@ -108,7 +108,8 @@ pub struct Change {
     pub sequence: Option<u64>,
     /// What exactly was wrong; empty when there is nothing more to say.
     pub detail: String,
-    /// The stream had this trouble before and was not in step for long since: of no news to a reader of a log.
+    /// The stream had this trouble before, was not in step for long since, and is out of step before and after: of no
+    /// news to a reader of a log.
     pub again: bool,
 }
 

@@ -4,9 +4,11 @@
 //! `crate::kv` do.
 
 pub mod ask;
+mod listed;
 pub mod registry;
 mod run;
 pub mod service;
 pub mod zmq;
 
+pub use listed::{ListedRules, NobodysStreams, listed_hints};
 pub use run::{RunIndex, embedded_feed};

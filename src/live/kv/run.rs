@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::channel;
 
+use super::listed::worker_of;
 use super::service::{Board, Feed, FeedError, FeedOptions, Log, StreamView};
 use crate::base::{Dur, WorkerId};
 use crate::kv::directory::{Endpoint, KvEventsConfig, Source, StaticStream, StreamForm, StreamKey, StreamLimits};
@@ -170,6 +171,6 @@ impl RunIndex {
 
 impl WorkersOf {
     fn named(&self, name: &str) -> Option<WorkerId> {
-        self.addresses.named(name).or_else(|| self.addresses.named(&format!("http://{name}")))
+        worker_of(&self.addresses, name)
     }
 }

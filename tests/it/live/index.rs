@@ -142,6 +142,19 @@ fn a_publisher_killed_in_the_middle_of_a_run_is_believed_no_more() {
     assert!(w0["last_error"].is_string() && w0["unsynced_ns"].as_u64() > Some(0), "{w0}");
 }
 
+#[test]
+fn listed_streams_of_nobody_and_streams_that_do_not_count_are_told_at_the_start() {
+    let listed = Listed::start();
+    let config = listed.config(listed.ports);
+    let strange = config.replace("\"W", "\"XW");
+    let refused = listed.run(&turns(2.0), &strange).set("kv_events.require", "true").play();
+    assert_eq!(refused.ran.code, Some(2), "{}", refused.ran.stderr);
+    assert!(refused.ran.stderr.contains("stream XW0 names no worker; names are "), "{}", refused.ran.stderr);
+    let blind = listed.run(&turns(2.0), &config).set("policy.car.static_streams", "false").play();
+    assert_eq!(blind.ran.code, Some(0), "{}", blind.ran.stderr);
+    assert!(blind.ran.stderr.contains("policy.car.static_streams = true"), "{}", blind.ran.stderr);
+}
+
 /// Case 68: nothing arrives from the addresses in the file.
 #[test]
 fn case_68_wrong_addresses_are_named_and_the_run_is_no_normal_one() {

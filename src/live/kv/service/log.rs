@@ -55,12 +55,14 @@ pub(super) struct Allowance {
     left: u32,
     since: Time,
     untold: u64,
+    /// The last line, as long as it is not told: what a reader was told last is not how things are.
+    owed: Option<String>,
 }
 
 impl Allowance {
     /// `burst` lines may be told at once.
     pub fn new(log: Log, burst: u32, now: Time) -> Allowance {
-        Allowance { log, burst, left: burst, since: now, untold: 0 }
+        Allowance { log, burst, left: burst, since: now, untold: 0, owed: None }
     }
 
     /// Tells a change of a stream, and a line of it when it is news.
@@ -73,19 +75,31 @@ impl Allowance {
         }
     }
 
-    /// Tells a line, or counts it; the next one told says how many were not.
+    /// Tells a line, or owes it; the next one told says how many were not.
     pub fn line(&mut self, now: Time, line: impl fmt::Display) {
+        self.untold += u64::from(self.owed.is_some());
+        self.owed = Some(line.to_string());
+        self.pay(now);
+    }
+
+    /// Tells the line that is owed, once there is room for it.
+    pub fn pay(&mut self, now: Time) {
         let refills = now.since(self.since).ns() / REFILL.ns();
         self.since = self.since + Dur(refills * REFILL.ns());
         self.left = self.burst.min(self.left.saturating_add(u32::try_from(refills).unwrap_or(self.burst)));
         if self.left == 0 {
-            self.untold += 1;
             return;
         }
+        let Some(line) = self.owed.take() else { return };
         self.left -= 1;
         let untold = std::mem::take(&mut self.untold);
         let more = if untold == 0 { String::new() } else { format!(" ({untold} lines before it were left out)") };
         self.log.line(format!("{line}{more}"));
+    }
+
+    /// When there will be room for the line that is owed.
+    pub fn due(&self) -> Option<Time> {
+        self.owed.as_ref().map(|_| self.since + REFILL)
     }
 }
 
@@ -106,10 +120,28 @@ mod tests {
         assert_eq!(told.lock().unwrap().len(), 8);
         allowance.line(at(2_001), "later");
         assert_eq!(told.lock().unwrap()[8], "later (12 lines before it were left out)");
+        assert_eq!(allowance.due(), None);
         allowance.line(at(2_002), "again");
         assert_eq!(told.lock().unwrap().len(), 9);
         (0..20).for_each(|n| allowance.line(at(1_000_000), n));
         assert_eq!(told.lock().unwrap().len(), 17, "room does not grow without bound");
+    }
+
+    #[test]
+    fn the_last_line_is_told_though_nothing_is_said_after_it() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&told);
+        let at = |ms: u64| Time::ZERO + Dur::from_millis(ms);
+        let mut allowance = Allowance::new(Log::new(move |line| into.lock().unwrap().push(line)), 2, at(0));
+        (0..7).for_each(|n| allowance.line(at(n), n));
+        allowance.pay(at(1_999));
+        assert_eq!(*told.lock().unwrap(), ["0", "1"]);
+        let due = allowance.due();
+        assert_eq!(due, Some(at(2_000)));
+        due.into_iter().for_each(|due| allowance.pay(due));
+        assert_eq!(told.lock().unwrap()[2..], ["6 (4 lines before it were left out)"]);
+        allowance.pay(at(9_000));
+        assert_eq!((told.lock().unwrap().len(), allowance.due()), (3, None), "once");
     }
 
     #[test]

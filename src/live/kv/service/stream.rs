@@ -107,6 +107,7 @@ impl StreamSink for Sink {
             },
         );
         self.obey();
+        self.log.pay(now);
         let report = self.sync.report(now);
         if report.stats.last_live == Some(now) {
             self.lag_s = report.stats.last_timestamp.map(|stamp| unix_now().as_secs_f64() - stamp);
@@ -119,7 +120,8 @@ impl StreamSink for Sink {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        self.sync.wake_at().map(|at| Instant::now() + self.clock.until(at))
+        let at = [self.sync.wake_at(), self.log.due()].into_iter().flatten().min();
+        at.map(|at| Instant::now() + self.clock.until(at))
     }
 }
 
