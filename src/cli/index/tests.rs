@@ -1,10 +1,13 @@
 //! Arguments as they are typed, and lines as they are shown.
 
+use super::failure;
 use super::query::parse;
 use super::serve::parse_registry;
 use super::watch::{Lines, shown};
+use crate::cli::exit::Exit;
 use crate::kv::directory::Registry;
 use crate::live::api::{KvStream, KvStreamsReply};
+use crate::live::kv::ask::{Ask, AskError};
 use crate::results::render::Style;
 
 #[test]
@@ -22,6 +25,20 @@ fn token_ids_are_read_in_every_common_form() {
         let failure = parse("ids.txt", text).unwrap_err();
         assert!(failure.causes[0].starts_with("ids.txt: number "), "{failure:?}");
     }
+}
+
+#[test]
+fn a_query_that_is_too_large_is_refused_before_it_is_sent() {
+    // Nobody listens at port 1: what is sent gets no answer.
+    let ask = Ask::new("http://127.0.0.1:1", None).unwrap();
+    let refused = |count: usize| failure(ask.query(&vec![123_456; count]).unwrap_err());
+    let large = refused(600_000);
+    assert_eq!(large.exit, Exit::Usage);
+    assert_eq!(large.causes, ["600000 token ids are a query of 4200015 bytes, and a KV directory takes 4 MiB"]);
+    assert!(large.hints[0].contains("first tokens only"), "{large:?}");
+    assert_eq!(refused(599_000).exit, Exit::Broke, "sent, to nobody");
+    let told = failure(AskError::Refused { url: "u".into(), status: 413, why: "too large".into() });
+    assert_eq!((told.exit, told.hints), (Exit::Broke, large.hints));
 }
 
 #[test]
