@@ -2,7 +2,7 @@
 
 use super::failure;
 use super::query::parse;
-use super::serve::parse_registry;
+use super::serve::{config, parse_registry};
 use super::watch::{Lines, shown};
 use crate::cli::exit::Exit;
 use crate::kv::directory::Registry;
@@ -39,6 +39,21 @@ fn a_query_that_is_too_large_is_refused_before_it_is_sent() {
     assert_eq!(refused(599_000).exit, Exit::Broke, "sent, to nobody");
     let told = failure(AskError::Refused { url: "u".into(), status: 413, why: "too large".into() });
     assert_eq!((told.exit, told.hints), (Exit::Broke, large.hints));
+}
+
+#[test]
+fn a_configuration_is_read_up_to_a_limit() {
+    let path = std::env::temp_dir().join(format!("pdreplay-config-{}.json", std::process::id()));
+    let name = path.to_str().unwrap();
+    let whole = r#"{"discovery":{"event_port_offset":1,"replay_port_offset":2}}"#;
+    let padded = |bytes: usize| std::fs::write(&path, whole.to_owned() + &" ".repeat(bytes - whole.len())).unwrap();
+    padded(16 << 20);
+    assert!(config(name, None).is_ok());
+    padded((16 << 20) + 1);
+    assert_eq!(config(name, None).unwrap_err().causes, [format!("{name} is larger than 16777216 bytes")]);
+    std::fs::remove_file(&path).unwrap();
+    let absent = config(name, None).unwrap_err();
+    assert!(absent.causes[0].starts_with(&format!("{name} cannot be read: No such file")), "{absent:?}");
 }
 
 #[test]
