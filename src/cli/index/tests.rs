@@ -98,6 +98,8 @@ fn only_streams_that_changed_are_told() {
     );
     assert!(lines.away("gone").contains("waited for"));
     assert_eq!(lines.away("gone"), "");
+    assert_eq!(lines.changed(&reply(vec![stream("a\u{1b}", 2)])), "the index answers again\n");
+    assert_eq!(lines.changed(&reply(vec![stream("a\u{1b}", 2)])), "", "once");
 }
 
 #[test]

@@ -177,10 +177,10 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// A line for each stream that is new, another, or gone.
+    /// A line for each stream that is new, another, or gone; before them one where the index was away.
     pub fn changed(&mut self, reply: &KvStreamsReply) -> String {
-        self.away = None;
-        let mut text = String::new();
+        let was_away = self.away.take().is_some();
+        let mut text = String::from(if was_away { "the index answers again\n" } else { "" });
         let mut now = BTreeMap::new();
         for stream in &reply.streams {
             let key = (stream.instance_name.clone(), stream.dp_rank);
