@@ -4,7 +4,9 @@
 //! Invariant: nothing but results is written here.
 
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::fd::AsFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::cli::exit::Failure;
@@ -39,5 +41,33 @@ pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resul
             drop(out.into_parts());
             Err(Failure::broke(format!("cannot write to standard output: {error}")))
         }
+    }
+}
+
+/// Whether whoever read it has gone, which only a write would tell otherwise. Never of a file.
+pub fn reader_has_gone() -> bool {
+    has_gone(&io::stdout())
+}
+
+fn has_gone(out: &impl AsFd) -> bool {
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    let mut asked = [PollFd::new(out, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut asked, Some(&at_once)).is_ok() && asked[0].revents().intersects(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_that_has_gone_is_known_without_a_write() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(!has_gone(&writer));
+        drop(reader);
+        assert!(has_gone(&writer));
+        assert!(!has_gone(&File::options().write(true).open("/dev/null").unwrap()));
     }
 }

@@ -11,7 +11,9 @@ use crate::replay::Mechanism;
 /// One conflict for each fault without effect.
 pub(super) fn idle_faults(scenario: &Scenario) -> Vec<Conflict> {
     let conflict = |(index, fault): (usize, &FaultConfig)| {
-        let why = unused(fault, scenario.replay.mechanism).or_else(|| never_called(fault.kind, scenario))?;
+        let why = unused(fault, scenario.replay.mechanism)
+            .or_else(|| never_called(fault.kind, scenario))
+            .or_else(|| silent(fault, scenario))?;
         let text = format!("fault[{index}], {}, has no effect: {why}; leave it out", fault_label(fault.kind));
         Some(Conflict { severity: Severity::Warn, kind: ConflictKind::IdleFault, text })
     };
@@ -27,6 +29,15 @@ fn unused(fault: &FaultConfig, mechanism: Mechanism) -> Option<String> {
     };
     let idle = workers.into_iter().find(|worker| !used(worker))?;
     Some(format!("mechanism {} never uses {idle}", mechanism.as_str()))
+}
+
+/// Strikes the publisher of a worker that has none.
+fn silent(fault: &FaultConfig, scenario: &Scenario) -> Option<String> {
+    let worker = fault.worker.as_ref()?.parse::<WorkerId>().ok()?;
+    let is_silent = worker.role == Role::Decode && !scenario.engine.decode_radix_cache;
+    (is_silent && fault.kind.is_of_kv_events()).then(|| {
+        format!("{worker} keeps no prefix cache (engine.decode_radix_cache = false), so it publishes no KV events")
+    })
 }
 
 /// Breaks a call that is never made.
@@ -65,4 +76,29 @@ fn never_called(kind: FaultKind, scenario: &Scenario) -> Option<String> {
         | FaultKind::KvEndpointWrong => return None,
     };
     Some(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load_text;
+    use super::*;
+
+    #[test]
+    fn a_fault_of_a_publisher_that_is_not_there_is_told() {
+        let found = |kind: &str, worker: &str, more: &str| {
+            let text = format!(
+                "kv_events.enabled = 'on'\nreplay.mechanism = 'pd'\n{more}\n[[fault]]\nkind = '{kind}'\nworker = '{worker}'"
+            );
+            let scenario = load_text("x.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+            idle_faults(&scenario).into_iter().map(|conflict| conflict.text).collect::<Vec<_>>()
+        };
+        for kind in ["kv-event-drop", "kv-event-duplicate", "kv-event-reorder", "publisher-restart"] {
+            let told = found(kind, "D0", "");
+            assert!(told.len() == 1 && told[0].contains("has no effect: D0 keeps no prefix cache"), "{told:?}");
+            assert!(told[0].starts_with(&format!("fault[0], {kind}, ")), "{told:?}");
+            assert_eq!(found(kind, "D0", "engine.decode_radix_cache = true"), [""; 0]);
+            assert_eq!(found(kind, "P0", ""), [""; 0]);
+        }
+        assert_eq!(found("kill", "D0", ""), [""; 0], "not of its events");
+    }
 }

@@ -73,7 +73,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("axum", &["live/server"]),
     ("subtle", &["live/server/kv/token.rs"]),
     ("hyper_util", &["live/server/upstream.rs"]),
-    ("rustix", &["live"]),
+    ("rustix", &["live", "cli/stdout.rs"]),
     ("xxhash_rust", &["kv", "node"]),
     ("rmp", &["kv/wire"]),
     ("hashbrown", &["kv/index"]),

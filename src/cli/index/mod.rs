@@ -55,6 +55,9 @@ impl AskArgs {
     }
 }
 
+/// For a query that is too large.
+const SHORTER: &str = "ask for the prompt's first tokens only: hits count from the first block on";
+
 /// What went wrong, and what to do.
 fn failure(error: AskError) -> Failure {
     let hint = match &error {
@@ -67,6 +70,8 @@ fn failure(error: AskError) -> Failure {
             "start it with `pdreplay index serve --config FILE`, or give its address with `--url`"
         }
         AskError::NotReady { .. } => "its registry must be read once before it answers; see its own lines on stderr",
+        AskError::TooLarge { .. } => return Failure::input(&error).hint(SHORTER),
+        AskError::Refused { status: 413, .. } => SHORTER,
         AskError::Refused { .. } | AskError::Unknown(_) => "give the address of a KV directory with `--url`",
         AskError::Client(_) | AskError::Start(_) => return Failure::broke(&error),
     };

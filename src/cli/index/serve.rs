@@ -1,7 +1,7 @@
 //! `index serve`: the KV directory as a process of its own.
 
 use std::env;
-use std::fs;
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::kv::directory::{KvEventsConfig, Registry, Source};
 use crate::live::clock::Clock;
-use crate::live::kv::registry::Login;
+use crate::live::kv::registry::{Login, read_limited};
 use crate::live::kv::service::{Feed, FeedError, FeedOptions, Log};
 use crate::live::server::{InternalToken, KvServerOptions, run_kv};
 use crate::live::url_at;
@@ -108,10 +108,11 @@ pub fn feed_failure(error: FeedError) -> Failure {
     }
 }
 
-fn config(path: &str, registry: Option<&str>) -> Result<KvEventsConfig, Failure> {
-    let text = fs::read(path).map_err(|error| {
-        Failure::input(format!("{path} cannot be read: {error}")).hint("write one: docs/kv-events.md#the-file")
-    })?;
+pub(super) fn config(path: &str, registry: Option<&str>) -> Result<KvEventsConfig, Failure> {
+    let file = File::open(path).map_err(|error| format!("cannot be read: {error}"));
+    let text = file
+        .and_then(read_limited)
+        .map_err(|why| Failure::input(format!("{path} {why}")).hint("write one: docs/kv-events.md#the-file"))?;
     let mut config =
         KvEventsConfig::parse(&text, path).map_err(|errors| Failure::inputs(errors.to_string().lines()))?;
     let Some(registry) = registry else { return Ok(config) };

@@ -1,10 +1,13 @@
 //! Arguments as they are typed, and lines as they are shown.
 
+use super::failure;
 use super::query::parse;
-use super::serve::parse_registry;
+use super::serve::{config, parse_registry};
 use super::watch::{Lines, shown};
+use crate::cli::exit::Exit;
 use crate::kv::directory::Registry;
 use crate::live::api::{KvStream, KvStreamsReply};
+use crate::live::kv::ask::{Ask, AskError};
 use crate::results::render::Style;
 
 #[test]
@@ -22,6 +25,35 @@ fn token_ids_are_read_in_every_common_form() {
         let failure = parse("ids.txt", text).unwrap_err();
         assert!(failure.causes[0].starts_with("ids.txt: number "), "{failure:?}");
     }
+}
+
+#[test]
+fn a_query_that_is_too_large_is_refused_before_it_is_sent() {
+    // Nobody listens at port 1: what is sent gets no answer.
+    let ask = Ask::new("http://127.0.0.1:1", None).unwrap();
+    let refused = |count: usize| failure(ask.query(&vec![123_456; count]).unwrap_err());
+    let large = refused(600_000);
+    assert_eq!(large.exit, Exit::Usage);
+    assert_eq!(large.causes, ["600000 token ids are a query of 4200015 bytes, and a KV directory takes 4 MiB"]);
+    assert!(large.hints[0].contains("first tokens only"), "{large:?}");
+    assert_eq!(refused(599_000).exit, Exit::Broke, "sent, to nobody");
+    let told = failure(AskError::Refused { url: "u".into(), status: 413, why: "too large".into() });
+    assert_eq!((told.exit, told.hints), (Exit::Broke, large.hints));
+}
+
+#[test]
+fn a_configuration_is_read_up_to_a_limit() {
+    let path = std::env::temp_dir().join(format!("pdreplay-config-{}.json", std::process::id()));
+    let name = path.to_str().unwrap();
+    let whole = r#"{"discovery":{"event_port_offset":1,"replay_port_offset":2}}"#;
+    let padded = |bytes: usize| std::fs::write(&path, whole.to_owned() + &" ".repeat(bytes - whole.len())).unwrap();
+    padded(16 << 20);
+    assert!(config(name, None).is_ok());
+    padded((16 << 20) + 1);
+    assert_eq!(config(name, None).unwrap_err().causes, [format!("{name} is larger than 16777216 bytes")]);
+    std::fs::remove_file(&path).unwrap();
+    let absent = config(name, None).unwrap_err();
+    assert!(absent.causes[0].starts_with(&format!("{name} cannot be read: No such file")), "{absent:?}");
 }
 
 #[test]
@@ -66,6 +98,8 @@ fn only_streams_that_changed_are_told() {
     );
     assert!(lines.away("gone").contains("waited for"));
     assert_eq!(lines.away("gone"), "");
+    assert_eq!(lines.changed(&reply(vec![stream("a\u{1b}", 2)])), "the index answers again\n");
+    assert_eq!(lines.changed(&reply(vec![stream("a\u{1b}", 2)])), "", "once");
 }
 
 #[test]

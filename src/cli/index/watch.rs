@@ -30,7 +30,7 @@ Examples:
 `lag` is from the publisher's time stamp of the last batch to its arrival (clocks of two machines may differ), \
 `quiet` since then. `gaps`, `restarts`, `resyncs` and `refused` count since the stream is followed; where the \
 table would be too wide, those that are 0 for all are left out. A stream that is not in step says why on a line \
-of its own. Ends with exit 0 on SIGINT.";
+of its own. Ends with exit 0 on SIGINT, or when its reader has gone.";
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub fn run(args: &WatchArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let mut first = ask.streams().map(Some).map_err(failure)?;
     let draws = std::io::stdout().is_terminal();
     let mut lines = Lines::default();
-    while signals.caught().is_none() {
+    while is_wanted(&signals) {
         let looked = match first.take() {
             Some(reply) => Ok(reply),
             None => again(&ask)?,
@@ -88,10 +88,15 @@ fn again(ask: &Ask) -> Result<Result<KvStreamsReply, String>, Failure> {
     }
 }
 
+/// Neither was it told to stop, nor has its reader gone.
+fn is_wanted(signals: &Signals) -> bool {
+    signals.caught().is_none() && !stdout::reader_has_gone()
+}
+
 #[expect(clippy::disallowed_methods, reason = "a screen for people")]
 fn wait(signals: &Signals) {
     let mut left = EVERY;
-    while !left.is_zero() && signals.caught().is_none() {
+    while !left.is_zero() && is_wanted(signals) {
         std::thread::sleep(LOOK);
         left = left.saturating_sub(LOOK);
     }
@@ -172,10 +177,10 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// A line for each stream that is new, another, or gone.
+    /// A line for each stream that is new, another, or gone; before them one where the index was away.
     pub fn changed(&mut self, reply: &KvStreamsReply) -> String {
-        self.away = None;
-        let mut text = String::new();
+        let was_away = self.away.take().is_some();
+        let mut text = String::from(if was_away { "the index answers again\n" } else { "" });
         let mut now = BTreeMap::new();
         for stream in &reply.streams {
             let key = (stream.instance_name.clone(), stream.dp_rank);

@@ -17,8 +17,11 @@ use crate::kv::{DEFAULT_HASH_SEED, Dialect, Recovery};
 /// Most streams there can be.
 pub const MOST_STREAMS: u32 = 128;
 
+/// Some editors begin a file in UTF-8 with it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct RawConfig {
     discovery: Option<RawDiscovery>,
     #[serde(default)]
@@ -32,7 +35,7 @@ struct RawConfig {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct RawDiscovery {
     enabled: Option<bool>,
     block_size: Option<u64>,
@@ -47,14 +50,14 @@ struct RawDiscovery {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct RawRegistry {
     file: Option<String>,
     etcd: Option<RawEtcd>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct RawEtcd {
     endpoints: Vec<String>,
     #[serde(default)]
@@ -62,7 +65,7 @@ struct RawEtcd {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct RawStream {
     instance_name: Option<String>,
     dp_rank: Option<u64>,
@@ -128,6 +131,11 @@ impl KvEventsConfig {
 }
 
 fn raw(text: &[u8]) -> Result<RawConfig, ConfigError> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    // A struct would be read from an array, too.
+    if text.trim_ascii_start().starts_with(b"[") {
+        return Err(ConfigError::new("", ConfigCause::WrongType("invalid type: array, expected an object".into())));
+    }
     let mut json = serde_json::Deserializer::from_slice(text);
     let raw = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();

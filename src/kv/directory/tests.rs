@@ -86,6 +86,19 @@ fn play(history: &History) -> Vec<String> {
 }
 
 #[test]
+fn a_mark_before_the_configuration_is_skipped_and_an_array_is_named() {
+    let whole = r#"{"discovery":{"event_port_offset":1,"replay_port_offset":2}}"#;
+    let plain = KvEventsConfig::parse(whole.as_bytes(), "c.json");
+    assert!(plain.is_ok(), "{plain:?}");
+    assert_eq!(KvEventsConfig::parse(format!("\u{feff}{whole}").as_bytes(), "c.json"), plain);
+    for text in ["[]", " \n[{}]", "null", "5", r#"{"discovery":[]}"#, r#"{"discovery":5}"#, r#"{"streams":[[]]}"#] {
+        let refused = KvEventsConfig::parse(text.as_bytes(), "c.json").unwrap_err().to_string();
+        assert!(refused.starts_with("c.json") && refused.contains("expected an object"), "{text} gave {refused}");
+        assert!(!refused.contains("Raw"), "{refused}");
+    }
+}
+
+#[test]
 fn states_follow_leases_probes_and_heartbeats() {
     use Happens::{
         Beat, BeatOfOther, LeaseLost, LeaseLostOfOther, Nothing, ProbeFails, ProbeOk, Put, PutOther, Withdrawn,

@@ -15,6 +15,9 @@ pub const INTERNAL_TOKEN_HEADER: &str = "x-internal-token";
 /// Largest token id.
 pub const MOST_TOKEN_ID: u32 = i32::MAX as u32;
 
+/// Largest body of a query, bytes: some 600,000 tokens.
+pub const MOST_KV_QUERY_BYTES: usize = 4 << 20;
+
 /// Body of a query, for who asks; the server reads it more strictly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KvQueryBody<'a> {

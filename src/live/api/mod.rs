@@ -19,7 +19,7 @@ pub use generate::{
 pub use info::{EmulatedInfo, ModelCard, ModelList, ServerInfo, StatsReply};
 pub use kv::{
     INTERNAL_TOKEN_HEADER, KV_QUERY_PATH, KV_STREAMS_PATH, KvMatch, KvQueryBody, KvQueryReply, KvStream,
-    KvStreamsReply, MOST_TOKEN_ID,
+    KvStreamsReply, MOST_KV_QUERY_BYTES, MOST_TOKEN_ID,
 };
 pub use load::{DisaggregationLoad, LoadEntry, LoadsReply, MemoryLoad, QueueLoad};
 pub use openai::{

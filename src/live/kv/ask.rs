@@ -8,6 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::live::api::{
     INTERNAL_TOKEN_HEADER, KV_QUERY_PATH, KV_STREAMS_PATH, KvQueryBody, KvQueryReply, KvStreamsReply,
+    MOST_KV_QUERY_BYTES,
 };
 use crate::live::client::{ClientError, Http, Reply};
 use crate::protocol::CallError;
@@ -61,6 +62,14 @@ pub enum AskError {
         /// The server's words.
         why: String,
     },
+    /// More than a query may hold; it was not sent.
+    #[error("{tokens} token ids are a query of {bytes} bytes, and a KV directory takes {} MiB", MOST_KV_QUERY_BYTES >> 20)]
+    TooLarge {
+        /// Of the prompt.
+        tokens: usize,
+        /// Of the body.
+        bytes: usize,
+    },
     /// It refused, or it is another kind of server.
     #[error("{url} answered {status}: {why}")]
     Refused {
@@ -88,9 +97,12 @@ impl Ask {
         Ok(Ask { http: Http::plain(LIMIT)?, runtime, url: url.to_owned(), token })
     }
 
-    /// What each stream holds of a prompt.
+    /// What each stream holds of a prompt. One that is larger than a query may be is refused before it is sent.
     pub fn query(&self, token_ids: &[u32]) -> Result<KvQueryReply, AskError> {
         let body = serde_json::to_vec(&KvQueryBody { token_ids }).expect("numbers are JSON");
+        if body.len() > MOST_KV_QUERY_BYTES {
+            return Err(AskError::TooLarge { tokens: token_ids.len(), bytes: body.len() });
+        }
         let url = format!("{}{KV_QUERY_PATH}", self.url);
         self.read(self.runtime.block_on(self.http.post_with(&url, &self.headers(), body)))
     }

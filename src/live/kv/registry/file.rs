@@ -3,10 +3,12 @@
 //! It is read whole each time: two writes within one tick of a file system's clock have the same time stamp. What a look
 //! means is [`Listing`]'s matter.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -33,13 +35,24 @@ pub(super) async fn follow(path: &str, every: Duration, to: &mpsc::Sender<News>)
     }
 }
 
+/// Only a regular file: a pipe would block whoever reads it, and with it the signal that ends the process.
 fn read(path: &str) -> Result<Vec<u8>, String> {
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
-    let limited = file.take(MOST_BYTES + 1).read_to_end(&mut text);
-    limited.map_err(|error| format!("cannot be read: {error}"))?;
-    if text.len() as u64 > MOST_BYTES {
+    let cannot = |error: io::Error| format!("cannot be opened: {error}");
+    let regular = |about: Metadata| about.is_file().then_some(()).ok_or("is no regular file".to_owned());
+    // Before it is opened, which a device could notice; and after, as it may be another by then.
+    regular(fs::metadata(path).map_err(cannot)?)?;
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
+    let file = file.map_err(cannot)?;
+    regular(file.metadata().map_err(cannot)?)?;
+    read_limited(file)
+}
+
+/// All of `from`, which may hold as much as a file of a registry. Errors: what is wrong with it, as `is larger than …`.
+pub fn read_limited(from: impl Read) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    from.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() as u64 > MOST_BYTES {
         return Err(format!("is larger than {MOST_BYTES} bytes"));
     }
-    Ok(text)
+    Ok(bytes)
 }

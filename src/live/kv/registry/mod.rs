@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::kv::directory::{News, Registry};
 
+pub use file::read_limited;
 pub use run::{DirectoryWord, run};
 
 /// A registry that cannot be followed as it is described.

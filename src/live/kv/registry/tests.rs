@@ -6,9 +6,11 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 use super::{DirectoryWord, RegistryError, follow, run};
 use crate::base::Time;
@@ -77,6 +79,30 @@ async fn skip_notices(news: &mut mpsc::Receiver<News>) -> News {
             told => return told,
         }
     }
+}
+
+#[test]
+fn a_file_that_became_a_pipe_neither_blocks_nor_loses_the_last_good_state() {
+    in_time(async {
+        let path = file("pipe");
+        fs::write(&path, r#"{"instances":[{"name":"h:8000","type":"PREFILL"}]}"#).unwrap();
+        let (to, mut news) = mpsc::channel(16);
+        let registry = Registry::File(path.to_str().unwrap().to_owned());
+        let following = tokio::spawn(async move { follow(&registry, Duration::from_millis(5), None, to).await });
+        assert!(matches!(news.recv().await.unwrap(), News::Table(TableInput::Put(_))));
+        assert_eq!(news.recv().await.unwrap(), News::Listed);
+        let pipe = path.with_extension("fifo");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        // In one step, so that no look finds it absent.
+        fs::rename(&pipe, &path).unwrap();
+        let told = news.recv().await.unwrap();
+        assert!(matches!(&told, News::Notice(text) if text.contains("is no regular file; until")), "{told:?}");
+        sleep(Duration::from_millis(50)).await;
+        assert!(news.try_recv().is_err(), "once, whoever looks again");
+        drop(news);
+        assert_eq!(following.await.unwrap(), Ok(()), "ends when nobody listens");
+        fs::remove_file(&path).unwrap();
+    });
 }
 
 #[test]

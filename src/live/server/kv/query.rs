@@ -11,11 +11,8 @@ use tokio::time::Instant;
 use super::body::{Query, parse};
 use super::{Front, refused};
 use crate::kv::index::Match;
-use crate::live::api::{KvMatch, KvQueryReply};
+use crate::live::api::{KvMatch, KvQueryReply, MOST_KV_QUERY_BYTES};
 use crate::live::server::http::{json, read};
-
-/// Largest body, bytes: some 600,000 tokens.
-const BODY_LIMIT: usize = 4 << 20;
 
 pub(super) async fn query(State(front): State<Arc<Front>>, headers: HeaderMap, body: Body) -> Response {
     let answer = answer(&front, &headers, body).await;
@@ -30,7 +27,7 @@ async fn answer(front: &Front, headers: &HeaderMap, body: Body) -> Response {
     if let Some(why) = front.board.unready() {
         return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
     }
-    let body = match read(body, BODY_LIMIT).await {
+    let body = match read(body, MOST_KV_QUERY_BYTES).await {
         Ok(body) => body,
         Err(why) => return refused(why.status, &why.message),
     };
