@@ -6,6 +6,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints")]
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -112,6 +113,8 @@ fn thread_cpu() -> Duration {
 fn target(url: &str) -> Target {
     Target {
         baseline: Accounts::default(),
+        absent: Vec::new(),
+        warm: BTreeMap::new(),
         session_mark: String::new(),
         addresses: Addresses {
             colocated: vec![Endpoint { url: url.to_owned(), bootstrap_port: None }],
