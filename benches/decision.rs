@@ -86,7 +86,7 @@ fn finished(now: Time, generate: &Generate, turns: &mut u16) -> Answer {
         prefill_worker: Some(WorkerId::new(Role::Prefill, 0)),
         decode_worker: Some(decode_worker),
         incarnation: Some(0),
-        cached_tokens: 0,
+        cached_tokens: Some(0),
         output_tokens: generate.output_tokens,
         first_token_at: Some(now),
         last_token_at: Some(now),
