@@ -11,6 +11,7 @@ mod doctor;
 mod drive;
 mod exit;
 mod folder;
+mod found;
 mod index;
 mod inputs;
 mod ledger;

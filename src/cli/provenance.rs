@@ -121,35 +121,54 @@ fn label(value: &impl Serialize) -> String {
 }
 
 /// What a file of records alone says about its run: it is taken as all there was.
-pub fn bare_info(path: &Path, records: &[RequestRecord]) -> RunInfo {
-    let first = |field: fn(&RequestRecord) -> &String| records.first().map(field).cloned().unwrap_or_default();
-    let sessions: BTreeSet<&str> = records.iter().map(|record| record.session_id.as_str()).collect();
-    let budgets = IntegrityConfig::default();
-    RunInfo {
-        name: first(|record| &record.run_id),
-        trace: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-        requests: records.len() as u64,
-        sessions: sessions.len() as u64,
-        topology: String::new(),
-        mechanism: first(|record| &record.mechanism),
-        policy: first(|record| &record.policy),
-        router_policy: String::new(),
-        limits: String::new(),
-        time_scale: None,
-        time_scale_text: "time scale unknown".into(),
-        planned_s: None,
-        seed: 0,
-        driver: "records alone".into(),
-        speed: 1.0,
-        state: RunState::Completed,
-        rebuilt: true,
-        budgets: Budgets {
-            max_bad_share: budgets.max_bad_share,
-            max_schedule_lag_p99_ms: budgets.max_schedule_lag_p99_ms,
-            max_harness_pause_ms: Some(budgets.max_harness_pause_ms),
-        },
-        workers: Vec::new(),
-        slots: None,
-        gaps: None,
+#[derive(Debug, Default)]
+pub struct BareInfo {
+    records: u64,
+    sessions: BTreeSet<String>,
+    /// Run id, mechanism and policy of the first record.
+    first: Option<[String; 3]>,
+}
+
+impl BareInfo {
+    /// Takes in a record.
+    pub fn add(&mut self, record: &RequestRecord) {
+        self.records += 1;
+        if !self.sessions.contains(&record.session_id) {
+            self.sessions.insert(record.session_id.clone());
+        }
+        self.first.get_or_insert_with(|| [record.run_id.clone(), record.mechanism.clone(), record.policy.clone()]);
+    }
+
+    /// The run of the records in the file at `path`.
+    pub fn finish(self, path: &Path) -> RunInfo {
+        let [name, mechanism, policy] = self.first.unwrap_or_default();
+        let budgets = IntegrityConfig::default();
+        RunInfo {
+            name,
+            trace: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            requests: self.records,
+            sessions: self.sessions.len() as u64,
+            topology: String::new(),
+            mechanism,
+            policy,
+            router_policy: String::new(),
+            limits: String::new(),
+            time_scale: None,
+            time_scale_text: "time scale unknown".into(),
+            planned_s: None,
+            seed: 0,
+            driver: "records alone".into(),
+            speed: 1.0,
+            state: RunState::Completed,
+            rebuilt: true,
+            budgets: Budgets {
+                max_bad_share: budgets.max_bad_share,
+                max_schedule_lag_p99_ms: budgets.max_schedule_lag_p99_ms,
+                max_harness_pause_ms: Some(budgets.max_harness_pause_ms),
+            },
+            workers: Vec::new(),
+            slots: None,
+            gaps: None,
+        }
     }
 }

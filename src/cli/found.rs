@@ -1,0 +1,212 @@
+//! [`FoundRun`]: a run as it lies on the disk, for every command that reads one.
+//!
+//! The summary is computed anew from the records, with `run.json` and `summary.json` for what those do not hold, so the
+//! percentiles are free to choose and a killed run needs nothing special. Invariant: a file of the folder that is missing,
+//! cut or changed is named on stderr.
+
+use std::fs::{self, File};
+use std::io::{BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::cli::exit::Failure;
+use crate::cli::folder::{self, ManifestState, RunManifest, is_in_use};
+use crate::cli::provenance::BareInfo;
+use crate::cli::stored::Stored;
+use crate::cli::terminal::Terminal;
+use crate::record::{RequestRecord, RunFacts};
+use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary, read_requests};
+
+/// Bytes read from a file of records at a time.
+const READ_BYTES: usize = 256 * 1024;
+
+/// A run as found on disk.
+#[derive(Debug)]
+pub struct FoundRun {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Its `requests.jsonl`, or the file of records that was given.
+    pub requests: PathBuf,
+    /// `run.json`; missing when only a file of records was given.
+    pub manifest: Option<RunManifest>,
+}
+
+impl FoundRun {
+    /// The run at `run`: its folder, or a file in it; `run.json` is read and its version checked.
+    pub fn open(run: &Path) -> Result<FoundRun, Failure> {
+        let is_folder = run.is_dir();
+        if !is_folder && !run.exists() {
+            return Err(Failure::input(format!("{} does not exist", run.display()))
+                .hint("give a run folder, such as outputs/NAME, or a file in one"));
+        }
+        let folder = if is_folder { run } else { run.parent().unwrap_or(Path::new("")) };
+        let own = run.file_name().and_then(|name| name.to_str()).is_some_and(folder::is_own_name);
+        let manifest_path = folder.join(folder::RUN);
+        let has_manifest = (is_folder || own) && manifest_path.is_file();
+        if is_folder && !has_manifest {
+            return Err(Failure::input(format!("{} holds no {}", run.display(), folder::RUN))
+                .hint("give a run folder as pdreplay replay writes it, such as outputs/NAME, or a file of records"));
+        }
+        let version = folder::manifest::SCHEMA_VERSION;
+        let manifest = if has_manifest { Some(parse_json(&manifest_path, version)?) } else { None };
+        let requests = if has_manifest { folder.join(folder::REQUESTS) } else { run.to_path_buf() };
+        Ok(FoundRun { folder: folder.to_path_buf(), requests, manifest })
+    }
+
+    /// Gives every record to `each`, in the order of the file, and how many there were; says on stderr when the last was
+    /// cut off. Memory does not grow with the records.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a line in it is no record.
+    pub fn each_record(&self, terminal: &Terminal, mut each: impl FnMut(RequestRecord)) -> Result<u64, Failure> {
+        let path = &self.requests;
+        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+        let mut count = 0;
+        for record in read_requests(BufReader::with_capacity(READ_BYTES, file)) {
+            match record {
+                Ok(record) => {
+                    count += 1;
+                    each(record);
+                }
+                Err(error) if error.is_fatal() => return Err(Failure::input(format!("{}: {error}", path.display()))),
+                Err(error) => terminal.messages.warning(format!("{}: {error}", path.display())),
+            }
+        }
+        Ok(count)
+    }
+
+    /// The summary, from the records, and the one in the folder when it may be used; says what is missing.
+    pub fn summarise(
+        &self,
+        percentiles: &Percentiles,
+        terminal: &Terminal,
+    ) -> Result<(RunSummary, Option<Stored>), Failure> {
+        let mut stored = self.stored(terminal);
+        self.tell_damage(stored.as_ref(), terminal);
+        let mut summary = self.sum_up(percentiles, stored.is_none(), terminal)?;
+        if let Some(contradictions) = stored.as_ref().and_then(|stored| stored.contradictions(&summary)) {
+            let path = self.folder.join(folder::SUMMARY);
+            terminal
+                .messages
+                .warning(format!("{} contradicts the records, and is not used: {contradictions}", path.display()));
+            stored = None;
+            summary = self.sum_up(percentiles, true, terminal)?;
+        }
+        if let Some(stored) = &stored {
+            recall_gaps(&mut summary, stored, terminal);
+        }
+        Ok((summary, stored))
+    }
+
+    /// The summary of the records; `rebuilt` says that it stands alone.
+    fn sum_up(&self, percentiles: &Percentiles, rebuilt: bool, terminal: &Terminal) -> Result<RunSummary, Failure> {
+        let mut bare = BareInfo::default();
+        let mut accumulator = Accumulator::new(percentiles.clone());
+        let count = self.each_record(terminal, |record| {
+            bare.add(&record);
+            accumulator.push(&record, &[]);
+        })?;
+        let (mut info, facts) = match &self.manifest {
+            Some(manifest) => self.described(manifest, terminal),
+            None if count == 0 => return Err(nothing_in(&self.requests)),
+            None => (bare.finish(&self.requests), RunFacts::default()),
+        };
+        info.rebuilt |= rebuilt;
+        accumulator.finish(&facts, &info).map_err(|error| {
+            Failure::input(format!("{}: {error}", self.requests.display()))
+                .hint("the file was cut or changed after the run: take it from a copy, or run again")
+        })
+    }
+
+    /// The summary in the folder of a run that ended; says why it cannot be used.
+    fn stored(&self, terminal: &Terminal) -> Option<Stored> {
+        self.manifest.as_ref()?.facts.as_ref()?;
+        let path = self.folder.join(folder::SUMMARY);
+        let unusable = |cause: String| {
+            terminal.messages.warning(format!(
+                "{} cannot be used: {cause}; the summary is rebuilt from {}",
+                path.display(),
+                self.requests.display()
+            ));
+        };
+        Stored::read(&path).map_err(unusable).ok()
+    }
+
+    /// Names the files of the folder that are not as the run left them. Of a summary that cannot be used all is said.
+    pub fn tell_damage(&self, stored: Option<&Stored>, terminal: &Terminal) {
+        let files = self.manifest.as_ref().map(|manifest| folder::damage(&self.folder, &manifest.files));
+        let told = |(name, _): &(String, String)| name != folder::SUMMARY || stored.is_some();
+        files.into_iter().flatten().filter(told).for_each(|(_, text)| terminal.messages.warning(text));
+    }
+
+    /// The run in words, and what it left beside its records; says why an unfinished one left nothing.
+    fn described(&self, manifest: &RunManifest, terminal: &Terminal) -> (RunInfo, RunFacts) {
+        let mut info = manifest.info.clone();
+        let facts = manifest.facts.clone().unwrap_or_else(|| {
+            info.state = RunState::Unfinished;
+            let what = match manifest.state {
+                ManifestState::Running if is_in_use(&self.folder) => "is still under way".to_owned(),
+                ManifestState::Failed => format!("failed: {}", manifest.failure.as_deref().unwrap_or("cause unknown")),
+                ManifestState::Running
+                | ManifestState::Completed
+                | ManifestState::Interrupted
+                | ManifestState::Stopped => {
+                    "did not end properly (ended by a second signal, killed, crashed, or the disk was full)".to_owned()
+                }
+            };
+            terminal.messages.warning(format!(
+                "the run {what}; this summary is rebuilt from the records in {}",
+                self.requests.display()
+            ));
+            RunFacts { planned: info.requests, ..RunFacts::default() }
+        });
+        (info, facts)
+    }
+}
+
+/// Takes the token gaps from the stored summary, and says which of their percentiles it lacks.
+fn recall_gaps(summary: &mut RunSummary, stored: &Stored, terminal: &Terminal) {
+    let lost = summary.latencies.recall_itl(&stored.summary);
+    if lost.is_empty() {
+        return;
+    }
+    let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
+    let note = format!(
+        "token gaps (ITL) are not in requests.jsonl, and summary.json has no {} of them; replay with --percentiles to have it",
+        lost.join(", ")
+    );
+    terminal.messages.warning(&note);
+    summary.percentile_notes.push(note);
+}
+
+fn nothing_in(path: &Path) -> Failure {
+    Failure::input(format!("{} holds no request record: there is nothing to report", path.display()))
+        .hint("give a run folder, such as outputs/NAME, or a file of records in one")
+}
+
+/// A JSON file of ours; another version is refused by name.
+pub fn parse_json<T: serde::de::DeserializeOwned>(path: &Path, version: u32) -> Result<T, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        schema_version: u32,
+    }
+    let text = read(path)?;
+    let refuse = |cause: String| Failure::input(format!("{}: {cause}", path.display()));
+    match serde_json::from_str::<Version>(&text) {
+        Ok(found) if found.schema_version != version => {
+            let found = found.schema_version;
+            Err(refuse(format!("schema_version is {found}, but this pdreplay reads {version}"))
+                .hint("read it with the pdreplay that wrote it"))
+        }
+        Ok(_) => serde_json::from_str(&text).map_err(|error| refuse(error.to_string())),
+        Err(error) => Err(refuse(format!("not a file of pdreplay: {error}"))),
+    }
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let failure = Failure::input(format!("cannot read {}: {error}", path.display()));
+    if error.kind() == ErrorKind::NotFound { failure.hint("the folder is not a whole run folder") } else { failure }
+}
