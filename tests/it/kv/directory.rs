@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::installed::python;
 use crate::kv::peers::{Foreign, Publisher, removed, stored};
 use crate::kv::query::{hits, numbers, query, request};
-use crate::live::support::process::{Server, free_ports, python, wait_for};
+use crate::live::support::process::{Server, free_ports, wait_for};
 use crate::run::{Ran, Scratch};
 
 const IDS: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -39,7 +40,7 @@ fn discovery(publisher: &Publisher) -> Value {
 
 #[test]
 fn a_stream_is_followed_through_changes_loss_and_restart() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("zmq, msgpack") else { return };
     let scratch = Scratch::new();
     let none = Path::new("-");
     let ports = free_ports();

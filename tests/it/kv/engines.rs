@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::installed::{missing, python};
 use crate::kv::peers::{Foreign, removed, stored};
 use crate::kv::query::{hits, query};
-use crate::live::support::process::{Server, free_ports, python, wait_for};
+use crate::live::support::process::{Server, free_ports, wait_for};
 use crate::run::{Scratch, root};
 
 const IDS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
@@ -15,12 +16,7 @@ const IDS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
 fn file(release: &str) -> Option<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let path = target.join("test-tools-publishers").join(format!("{release}.py"));
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(std::env::var_os("PDREPLAY_REQUIRE_TOOLS").is_none(), "{release} is missing: run scripts/test_tools.sh");
-    println!("skipped: the publisher of {release} is missing; scripts/test_tools.sh brings it");
-    None
+    if path.exists() { Some(path) } else { missing(&format!("the publisher of {release}")) }
 }
 
 fn config(dialect: &str, publisher: &Foreign) -> Value {
@@ -30,7 +26,7 @@ fn config(dialect: &str, publisher: &Foreign) -> Value {
 
 /// Late join by history, live batches, a tier, a restart on the same ports, a history that is too short.
 fn followed(dialect: &str, release: &str, hashes: [i64; 4]) {
-    let (Some(python), Some(file)) = (python(), file(release)) else { return };
+    let (Some(python), Some(file)) = (python("zmq, msgpack"), file(release)) else { return };
     let scratch = Scratch::new();
     let ports = free_ports();
     let [a, b, c, d] = hashes;

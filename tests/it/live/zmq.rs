@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::support::process::python;
+use crate::installed::python;
 use crate::run::root;
 
 const TOPIC: &[u8] = b"xllm-kv";
@@ -117,7 +117,7 @@ fn following(endpoint: &Endpoint, replay: &Endpoint, limits: Limits) -> mpsc::Un
 
 #[tokio::test]
 async fn a_publisher_is_followed_through_kill_and_restart_on_its_port() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("zmq, msgpack") else { return };
     let (mut peer, endpoint, replay) = Peer::publisher(&python, "tcp://127.0.0.1:*", &[]);
     let mut told = following(&endpoint, &replay, limits());
     for restart in 0..3 {
@@ -150,7 +150,7 @@ async fn a_publisher_is_followed_through_kill_and_restart_on_its_port() {
 
 #[tokio::test]
 async fn heartbeats_of_either_side_cut_no_quiet_connection() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("zmq, msgpack") else { return };
     // Unanswered, libzmq's would cut after 3 s, and ours after 2: between any two messages.
     let of_peer = ["--interval-ms", "4000", "--heartbeat-ms", "200"];
     for (more, heartbeat) in [(&of_peer[..], None), (&of_peer[..2], Some(Duration::from_millis(500)))] {
@@ -171,7 +171,7 @@ async fn heartbeats_of_either_side_cut_no_quiet_connection() {
 
 #[tokio::test]
 async fn what_a_slow_subscriber_misses_shows_as_a_gap() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("zmq, msgpack") else { return };
     let burst = 3000;
     let count = burst.to_string();
     let more = ["--wait", "--burst", &count, "--padding", "100000", "--hwm", "50"];
@@ -189,7 +189,7 @@ async fn what_a_slow_subscriber_misses_shows_as_a_gap() {
 
 #[tokio::test]
 async fn libzmq_reads_our_publisher() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("zmq, msgpack") else { return };
     let folder = std::env::temp_dir().join(format!("pdreplay-zmq-it-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let ipc = format!("ipc://{}", folder.join("kv").display());
@@ -226,7 +226,7 @@ async fn subscribed(publisher: &PubSocket) {
 
 #[tokio::test]
 async fn libzmq_asks_our_router() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("zmq, msgpack") else { return };
     let router = RouterSocket::bind(&"tcp://127.0.0.1:0".parse().unwrap(), |request: Frames| {
         let [_, empty, from] = <[Vec<u8>; 3]>::try_from(request).unwrap();
         let from = u64::from_be_bytes(from.try_into().unwrap());
@@ -250,7 +250,7 @@ async fn libzmq_asks_our_router() {
 
 #[tokio::test]
 async fn a_sub_at_a_router_or_a_dealer_at_a_publisher_is_told_so() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("zmq, msgpack") else { return };
     let (_peer, endpoint, replay) = Peer::publisher(&python, "tcp://127.0.0.1:*", &[]);
     let limits = limits();
     // libzmq may close before it says what it is.

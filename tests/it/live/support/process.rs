@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::run::root;
+use crate::installed::tool;
 use crate::turn::{Beside, beside};
 
 /// Longest wait for a process to listen or a state to come.
@@ -143,27 +143,6 @@ fn keep(mut from: impl Read + Send + 'static) -> Arc<Mutex<String>> {
         }
     });
     text
-}
-
-/// What scripts/test_tools.sh installs by that name. `None`, with a plain line, when it is not there: then a test skips.
-/// With `PDREPLAY_REQUIRE_TOOLS` set, as in CI, that is a failure.
-pub fn tool(name: &str) -> Option<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let path = target.join("test-tools/bin").join(name);
-    if path.exists() { Some(path) } else { missing(name) }
-}
-
-/// Python with libzmq and msgpack, or a skip as of [`tool`].
-pub fn python() -> Option<PathBuf> {
-    let python = tool("python")?;
-    let has_all = Command::new(&python).args(["-c", "import zmq, msgpack"]).stderr(Stdio::null()).status();
-    if has_all.is_ok_and(|status| status.success()) { Some(python) } else { missing("pyzmq") }
-}
-
-fn missing(name: &str) -> Option<PathBuf> {
-    assert!(std::env::var_os("PDREPLAY_REQUIRE_TOOLS").is_none(), "{name} is missing: run scripts/test_tools.sh");
-    println!("skipped: {name} is missing; scripts/test_tools.sh installs it");
-    None
 }
 
 /// The real router.
