@@ -11,6 +11,7 @@ mod completions;
 mod doctor;
 mod drive;
 mod exit;
+mod export;
 mod folder;
 mod found;
 mod index;

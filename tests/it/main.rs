@@ -17,6 +17,7 @@ mod cli;
 mod cluster;
 mod damage;
 mod docs;
+mod exports;
 mod interrupts;
 mod kv;
 mod live;
