@@ -5,11 +5,13 @@
 
 mod args;
 mod band;
+mod batches;
 mod cluster;
 mod completions;
 mod doctor;
 mod drive;
 mod exit;
+mod export;
 mod folder;
 mod found;
 mod index;

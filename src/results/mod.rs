@@ -7,6 +7,7 @@ mod accumulate;
 mod cause;
 mod diagnose;
 mod distribution;
+pub mod export;
 mod fairness;
 mod frame;
 mod index;
@@ -16,19 +17,24 @@ mod latency;
 mod modes;
 mod outcomes;
 mod percentiles;
+pub mod perfetto;
 mod read;
 pub mod render;
+mod seen;
 mod sentence;
 mod sessions;
 pub mod stats;
 mod summary;
+mod vocabulary;
 mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
 pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 pub use distribution::Distribution;
 pub use fairness::{Contrast, Fairness, Pinned, Starved};
-pub use frame::FrameWriter;
+pub use frame::{
+    Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
+};
 pub use index::{IndexUse, PromisesKept};
 pub use info::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
 pub use integrity::{Integrity, Verdict};

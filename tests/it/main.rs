@@ -18,6 +18,7 @@ mod cluster;
 mod damage;
 mod docs;
 mod installed;
+mod exports;
 mod interrupts;
 mod kv;
 mod live;
