@@ -33,7 +33,8 @@ fn main() -> Outcome<()> {
     }
     let out = PathBuf::from(variable("OUT_DIR")?);
     let path = carrier_source(&out)?.join(SCRIPT);
-    let script = fs::read(&path).map_err(|error| format!("cannot read the chart library {}: {error}", path.display()))?;
+    let script =
+        fs::read(&path).map_err(|error| format!("cannot read the chart library {}: {error}", path.display()))?;
     let found = hex(&Sha256::digest(&script));
     if found != SCRIPT_SHA256 {
         return Err(format!(

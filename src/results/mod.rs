@@ -15,6 +15,7 @@ mod integrity;
 mod latency;
 mod modes;
 mod outcomes;
+pub mod page;
 mod percentiles;
 mod read;
 pub mod render;

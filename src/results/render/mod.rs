@@ -2,7 +2,7 @@
 //!
 //! Computes nothing. Text is plain ASCII-safe Unicode within the width given; colour only repeats what words say.
 
-mod summary;
+pub(in crate::results) mod summary;
 mod table;
 mod tables;
 

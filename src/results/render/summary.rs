@@ -96,7 +96,7 @@ fn wrap(line: &str, width: usize) -> Vec<String> {
     parts.into_iter().flat_map(cut_or_wrapped).collect()
 }
 
-fn index(index: &IndexUse) -> String {
+pub(in crate::results) fn index(index: &IndexUse) -> String {
     let kept = index.kept;
     let blind = index.blind_share.map_or_else(String::new, |share| format!(" ({})", percent(share)));
     let mut parts = vec![plural(index.decisions, "decision"), format!("blind {}{blind}", count(index.blind))];
@@ -116,7 +116,7 @@ fn index(index: &IndexUse) -> String {
     parts.join(" · ")
 }
 
-fn headline(summary: &RunSummary, extras: &Extras) -> String {
+pub(in crate::results) fn headline(summary: &RunSummary, extras: &Extras) -> String {
     let run = &summary.run;
     let setup = [run.topology.as_str(), &format!("{}/{}", run.mechanism, run.policy), run.limits.as_str()];
     let setup = setup.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
@@ -248,7 +248,7 @@ fn sessions(fairness: &Fairness, page: &mut Page) {
     page.section("sessions", lines);
 }
 
-fn starved(starved: &Starved) -> String {
+pub(in crate::results) fn starved(starved: &Starved) -> String {
     let mut parts = vec![format!("starved {}", starved.count)];
     let reason = starved.main_reason.map(|reason| format!("reason {reason}"));
     let peak = starved.peak_input_tokens;
@@ -284,7 +284,7 @@ fn starved(starved: &Starved) -> String {
 }
 
 /// What the harness cost: figures of the client are worth what these allow.
-fn harness(facts: &HarnessFacts, integrity: &Integrity) -> String {
+pub(in crate::results) fn harness(facts: &HarnessFacts, integrity: &Integrity) -> String {
     let late = integrity.schedule_lag_p99_ms;
     let late = late
         .map(|p99| format!("wall time: schedule lag p99 {p99:.1} ms (budget {})", integrity.max_schedule_lag_p99_ms));

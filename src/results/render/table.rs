@@ -129,6 +129,16 @@ impl Table {
         Table::new(columns, cells, &objects)
     }
 
+    /// Title, key and whether it is text, of every column.
+    pub(in crate::results) fn head(&self) -> impl Iterator<Item = (&str, &str, bool)> {
+        self.columns.iter().map(|column| (column.title, column.key, column.left))
+    }
+
+    /// The rows: what each cell shows, and its raw form.
+    pub(in crate::results) fn body(&self) -> impl Iterator<Item = impl Iterator<Item = (&str, &str)>> {
+        self.rows.iter().map(|row| row.iter().map(|cell| (cell.shown.as_str(), cell.raw.as_str())))
+    }
+
     /// The table in a format; every line ends with a line feed.
     pub fn render(&self, format: Format, style: Style) -> String {
         match format {
