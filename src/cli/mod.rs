@@ -4,7 +4,6 @@
 //! Decides nothing about a run: it resolves what was asked, drives, and writes what comes out.
 
 mod args;
-mod band;
 mod cluster;
 mod completions;
 mod doctor;

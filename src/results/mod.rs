@@ -4,10 +4,12 @@
 //! Touches no file, clock or terminal: it takes iterators, readers and writers. Computing is here, rendering in [`render`].
 
 mod accumulate;
+mod band;
 mod cause;
 mod diagnose;
 mod distribution;
 mod fairness;
+mod figure;
 mod frame;
 mod index;
 mod info;
@@ -23,12 +25,15 @@ mod sentence;
 mod sessions;
 pub mod stats;
 mod summary;
+pub mod sweep;
 mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
+pub use band::{Band, bands};
 pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 pub use distribution::Distribution;
 pub use fairness::{Contrast, Fairness, Pinned, Starved};
+pub use figure::{Better, Figure, Figures};
 pub use frame::FrameWriter;
 pub use index::{IndexUse, PromisesKept};
 pub use info::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
