@@ -6,6 +6,7 @@
 mod accumulate;
 mod cause;
 mod diagnose;
+pub mod diff;
 mod distribution;
 mod fairness;
 mod frame;
