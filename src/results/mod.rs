@@ -29,7 +29,7 @@ pub use accumulate::{Accumulator, SummaryError};
 pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 pub use distribution::Distribution;
 pub use fairness::{Contrast, Fairness, Pinned, Starved};
-pub use frame::FrameWriter;
+pub use frame::{Batch, Cells, FrameWriter, GROUP_ROWS, Labels, Texts};
 pub use index::{IndexUse, PromisesKept};
 pub use info::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
 pub use integrity::{Integrity, Verdict};
