@@ -22,7 +22,7 @@ pub struct DiffReport {
     /// What is held against it.
     pub b: SideFacts,
     /// Can the two be compared at all, and are they the same.
-    pub comparison: Comparison,
+    pub comparison: ComparisonKind,
     /// What to know before the numbers, one sentence each: unfinished, withheld and invalid runs first.
     pub notes: Vec<String>,
     /// Why the comparison would have been refused without `--force`, and what is left out for it.
@@ -56,7 +56,7 @@ pub struct DiffReport {
 /// Whether A and B can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Comparison {
+pub enum ComparisonKind {
     /// Every paired request has the same latencies, mode, workers and outcome on both sides, and none is unpaired.
     Identical,
     /// They differ.
