@@ -14,7 +14,7 @@ use crate::cli::provenance::BareInfo;
 use crate::cli::stored::Stored;
 use crate::cli::terminal::Terminal;
 use crate::record::{RequestRecord, RunFacts};
-use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary, read_requests};
+use crate::results::{Accumulator, Batch, GROUP_ROWS, Percentiles, RunInfo, RunState, RunSummary, read_requests};
 
 /// Bytes read from a file of records at a time.
 const READ_BYTES: usize = 256 * 1024;
@@ -72,6 +72,35 @@ impl FoundRun {
             }
         }
         Ok(count)
+    }
+
+    /// Takes every record into what `start` gives, in the order of the file, some rows of the wanted `columns` (fields of
+    /// [`RequestRecord`]) at a time; says on stderr what is wrong with the file. Memory does not grow with the records.
+    ///
+    /// # Errors
+    /// When the file cannot be read, a line in it is no record, or `start` or `each` fails. `start` is called again when
+    /// `requests.parquet` turns out damaged half way, and `requests.jsonl` is read from its begin.
+    pub fn fold_batches<S>(
+        &self,
+        columns: &[&str],
+        terminal: &Terminal,
+        mut start: impl FnMut() -> Result<S, Failure>,
+        mut each: impl FnMut(&mut S, &Batch) -> Result<(), Failure>,
+    ) -> Result<S, Failure> {
+        let mut state = start()?;
+        let mut batch = Batch::new(columns);
+        let mut failure = None;
+        self.each_record(terminal, |record| {
+            batch.push(&record);
+            if batch.rows() == GROUP_ROWS && failure.is_none() {
+                failure = each(&mut state, &batch).err();
+                batch.next();
+            }
+        })?;
+        if batch.rows() > 0 && failure.is_none() {
+            failure = each(&mut state, &batch).err();
+        }
+        failure.map_or(Ok(state), Err)
     }
 
     /// The summary, from the records, and the one in the folder when it may be used; says what is missing.

@@ -7,6 +7,7 @@ mod accumulate;
 mod band;
 mod cause;
 mod diagnose;
+pub mod diff;
 mod distribution;
 mod fairness;
 mod figure;
@@ -34,7 +35,7 @@ pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotSh
 pub use distribution::Distribution;
 pub use fairness::{Contrast, Fairness, Pinned, Starved};
 pub use figure::{Better, Figure, Figures};
-pub use frame::FrameWriter;
+pub use frame::{Batch, Cells, FrameWriter, GROUP_ROWS, Labels, Texts};
 pub use index::{IndexUse, PromisesKept};
 pub use info::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
 pub use integrity::{Integrity, Verdict};

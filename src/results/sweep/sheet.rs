@@ -2,7 +2,7 @@
 
 use super::{SweepAxis, SweepCell, SweepReport};
 use crate::results::Figure;
-use crate::results::frame::{Kind, Scalar, write_sheet};
+use crate::results::frame::{Scalar, SheetKind as Kind, write_sheet};
 use std::io::{self, Write};
 
 /// Columns before the figures, axes left aside.

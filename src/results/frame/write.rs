@@ -1,9 +1,8 @@
 //! [`FrameWriter`]: rows as Parquet, through polars: `requests.parquet`, one column per field of the record, and tables
 //! whose columns are known only as they are written ([`write_sheet`]).
 //!
-//! The only file that names polars, and of it only arrays and the Parquet writer: data frames would triple the build. Records
-//! go straight into column builders; full row groups are written as they fill, so memory stays bounded. One thread. Labels
-//! are plain strings; what is null in a record is null here.
+//! Records go straight into column builders; full row groups are written as they fill, so memory stays bounded. One thread.
+//! Labels are plain strings; what is null in a record is null here.
 
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
@@ -15,12 +14,11 @@ use polars_parquet::write::{
     StatisticsOptions, Version, WriteOptions, array_to_pages, to_nested, to_parquet_leaves,
 };
 
+use super::GROUP_ROWS;
+use super::columns::with_fields;
 use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
 
 // Snappy takes 1 ms for 4,449 requests and saves a third, and every reader knows it; zstd saves another third for 7 ms.
-
-/// Rows of a row group.
-const GROUP_ROWS: usize = 16_384;
 
 const OPTIONS: WriteOptions = WriteOptions {
     statistics: StatisticsOptions {
@@ -235,9 +233,9 @@ flag_cells! {
     Option<bool> => |value| *value;
 }
 
-/// One builder per field; taking a record apart without `..` makes a forgotten field a compile error.
+/// One builder per field.
 macro_rules! columns {
-    ($($field:ident: $kind:ty,)+) => {
+    ($($field:ident: $kind:ty $(as $text:ident)?,)+) => {
         /// Builders of the columns of `requests.parquet`.
         pub struct RecordColumns {
             capacity: usize,
@@ -274,61 +272,7 @@ macro_rules! columns {
     };
 }
 
-columns! {
-    schema_version: u32,
-    run_id: String,
-    session_id: String,
-    turn_id: u32,
-    request_id: String,
-    trace_request_id: Option<String>,
-    trace_line: u32,
-    policy: String,
-    mechanism: String,
-    execution_mode: ExecutionMode,
-    mode_reason: ModeReason,
-    prefill_worker: Option<String>,
-    decode_worker_intended: Option<String>,
-    decode_worker_actual: Option<String>,
-    route_mismatch: bool,
-    placements: u32,
-    scheduled_ns: u64,
-    released_ns: Option<u64>,
-    sent_ns: Option<u64>,
-    first_token_ns: Option<u64>,
-    last_token_ns: Option<u64>,
-    ended_ns: u64,
-    ttft_ms: Option<f64>,
-    tpot_ms: Option<f64>,
-    e2e_ms: Option<f64>,
-    sched_ttft_ms: Option<f64>,
-    sched_e2e_ms: Option<f64>,
-    wait_previous_turn_ms: Option<f64>,
-    queue_cap_wait_ms: Option<f64>,
-    schedule_lag_ms: Option<f64>,
-    admission_ms: Option<f64>,
-    prefill_queue_ms: Option<f64>,
-    prefill_ms: Option<f64>,
-    kv_transfer_ms: Option<f64>,
-    decode_queue_ms: Option<f64>,
-    input_tokens: u32,
-    append_tokens: u32,
-    output_tokens: u32,
-    expected_output_tokens: u32,
-    cached_tokens: Option<u32>,
-    index_hit_tokens_device: Option<u32>,
-    index_hit_tokens_host_only: Option<u32>,
-    index_blind: Option<bool>,
-    assumed_hit_tokens: u32,
-    ideal_hit_tokens: u32,
-    outcome: Outcome,
-    finish_reason: Option<String>,
-    error_class: Option<String>,
-    error_message: Option<String>,
-    http_status: Option<u16>,
-    attempts: u32,
-    retry_wait_ms: Option<f64>,
-    retractions: u32,
-}
+with_fields!(columns);
 
 /// Type of a column of a sheet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
