@@ -18,6 +18,7 @@ mod live;
 mod man;
 mod messages;
 mod output;
+mod page;
 mod preflight;
 mod progress;
 mod provenance;

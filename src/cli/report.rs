@@ -11,6 +11,7 @@ use crate::cli::folder;
 use crate::cli::found::{FoundRun, parse_json};
 use crate::cli::ledger;
 use crate::cli::output::OutputArgs;
+use crate::cli::page::{self, PageArgs};
 use crate::cli::replicas::{self, Replicas};
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
@@ -26,6 +27,8 @@ Examples:
   # tables and figures for programs
   pdreplay report outputs/NAME --workers --format csv
   pdreplay report outputs/NAME --percentiles 50,99.9 --json
+  # one page with charts, to open in a browser
+  pdreplay report outputs/NAME --html run.html
   # the same, by a file of the folder
   pdreplay report outputs/NAME/requests.jsonl";
 
@@ -39,12 +42,14 @@ pub struct ReportArgs {
     #[command(flatten)]
     tables: TableArgs,
     #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Which table; without one, the summary.
 #[derive(Debug, Clone, Args)]
-#[group(multiple = false)]
+#[group(multiple = false, conflicts_with = "html")]
 #[command(next_help_heading = "Table (default: the summary)")]
 pub struct TableArgs {
     /// Execution modes: share, latencies, recomputed tokens, outcomes.
@@ -66,9 +71,13 @@ pub struct TableArgs {
 
 /// Runs it.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    args.page.html.as_deref().map(page::check).transpose()?;
     let percentiles = args.output.percentiles(terminal);
     if let Some(replicas) = read_replicas(&args.run)? {
-        stdout::print(&replicas::shown(&replicas, args.output.format(), terminal))?;
+        match &args.page.html {
+            Some(target) => page::write(target, &page::of_replicas(&args.run, &replicas), terminal)?,
+            None => stdout::print(&replicas::shown(&replicas, args.output.format(), terminal))?,
+        }
         if let Some(shortfall) = replicas.shortfall() {
             terminal.messages.warning(shortfall);
         }
@@ -85,6 +94,10 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     let (summary, stored) = found.summarise(&percentiles, terminal)?;
+    if let Some(target) = &args.page.html {
+        page::write(target, &page::of_run(&found, &summary, terminal)?, terminal)?;
+        return Ok(Exit::Ok);
+    }
     terminal.messages.settle();
     match (args.tables.of(&summary), stored) {
         (Some(table), _) => stdout::print(&table.render(format, terminal.style))?,

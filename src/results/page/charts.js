@@ -15,6 +15,11 @@ const pageCharts = (() => {
   };
   const withUnit = (value, unit) => number(value) + (unit ? ` ${unit}` : '');
   const seconds = (value) => withUnit(value, 's');
+  // The next number below of the kind 1, 2, 5 × a power of ten.
+  const below = (value) => {
+    const power = 10 ** Math.floor(Math.log10(value));
+    return Number(([5, 2, 1].find((n) => n * power <= value) * power).toPrecision(2));
+  };
   const escapes = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
   const text = (words) => String(words).replace(/[&<>"']/g, (c) => escapes[c]);
   // Labels stand in text of the chart library: only control characters matter there.
@@ -70,7 +75,7 @@ const pageCharts = (() => {
         ...base(t), grid: grid({ left: 62 }),
         tooltip: { ...tooltip(t), trigger: 'item', formatter: (p) =>
           `${text(p.seriesName)}<br>${withUnit(p.value[0], c.x.unit)}: ${withUnit(p.value[1], c.y.unit)}` },
-        xAxis: { type: c.x.log ? 'log' : 'value', min: c.x.log ? 'dataMin' : undefined, ...axis(t, titled(c.x), { nameGap: 28 }),
+        xAxis: { type: c.x.log ? 'log' : 'value', min: c.x.log ? (v) => below(v.min) : undefined, ...axis(t, titled(c.x), { nameGap: 28 }),
           axisLabel: { color: t.muted, hideOverlap: true, formatter: ofUnit({ unit: c.x.unit }) } },
         yAxis: { type: c.y.log ? 'log' : 'value', max: c.y.unit === '%' ? 100 : (v) => Math.max(v.max, high) * 1.05,
           ...axis(t, titled(c.y), { nameGap: 46 }), axisLabel: { color: t.muted, formatter: number } },

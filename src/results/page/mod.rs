@@ -21,6 +21,6 @@ mod tally;
 mod tests;
 mod workers;
 
-pub use replicas::{Spread, replicas_page};
+pub use replicas::replicas_page;
 pub use run::{RunPage, run_page};
 pub use tally::PageTally;

@@ -5,31 +5,11 @@ use super::html::Html;
 use super::shell::{Page, Section};
 use super::tables::{Setting, plain, sortable};
 use crate::base::words::{count, percent, rate, seconds, tokens};
+use crate::results::Band;
 use crate::results::render::Table;
 
-/// A figure over replicas.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Spread {
-    /// Name, a key of `summary.json`.
-    pub figure: String,
-    /// Its unit.
-    pub unit: &'static str,
-    /// Replicas that have it.
-    pub n: usize,
-    /// Smallest.
-    pub min: f64,
-    /// Median.
-    pub median: f64,
-    /// Largest.
-    pub max: f64,
-    /// Mean.
-    pub mean: f64,
-    /// Half width of the 95 % interval of the mean; `None` below two replicas.
-    pub ci95: Option<f64>,
-}
-
 /// The page of a folder of replicas: `replicas` has a row each (folder, seed, exit code); `notes` says what is missing.
-pub fn replicas_page(name: &str, spreads: &[Spread], replicas: &Table, notes: &[String]) -> String {
+pub fn replicas_page(name: &str, bands: &[Band], replicas: &Table, notes: &[String]) -> String {
     let mut verdict = Html::new();
     if notes.is_empty() {
         verdict.line("p", "All replicas ran to their end.");
@@ -37,11 +17,11 @@ pub fn replicas_page(name: &str, spreads: &[Spread], replicas: &Table, notes: &[
     notes.iter().for_each(|note| {
         verdict.line_with("p", &[("class", "verdict part")], note);
     });
-    let bands = Section::new("bands", "How far the figures spread", table(spreads)).with([figure(spreads)]);
+    let spread = Section::new("bands", "How far the figures spread", table(bands)).with([figure(bands)]);
     let caption = "Each replica is a run folder: pdreplay report FOLDER --html gives its own page";
     let runs = sortable(replicas, Setting { id: "table-replicas", caption, ..Setting::default() });
     let sections =
-        vec![Section::new("verdict", "May it be believed", verdict), bands, Section::new("replicas", "Replicas", runs)];
+        vec![Section::new("verdict", "May it be believed", verdict), spread, Section::new("replicas", "Replicas", runs)];
     let subtitle =
         "Runs that differ by their seed alone: one run is one sample, and this is how far samples lie apart.";
     Page { kind: "replicas", title: name.to_owned(), subtitle: subtitle.into(), sections }.render()
@@ -60,18 +40,18 @@ pub(super) fn in_unit(value: f64, unit: &str) -> String {
     }
 }
 
-fn figure(spreads: &[Spread]) -> Figure {
+fn figure(bands: &[Band]) -> Figure {
     let relative = |value: f64, median: f64| short(value / median * 100.0);
-    let rows: Vec<Range> = spreads
+    let rows: Vec<Range> = bands
         .iter()
-        .filter(|spread| spread.median != 0.0)
-        .map(|spread| Range {
-            label: spread.figure.clone(),
-            low: relative(spread.min, spread.median),
+        .filter(|band| band.median != 0.0)
+        .map(|band| Range {
+            label: band.figure.as_str().into(),
+            low: relative(band.min, band.median),
             at: 100.0,
-            high: relative(spread.max, spread.median),
+            high: relative(band.max, band.median),
             color: "direct".into(),
-            note: format!("{} to {}", in_unit(spread.min, spread.unit), in_unit(spread.max, spread.unit)),
+            note: format!("{} to {}", in_unit(band.min, band.figure.unit()), in_unit(band.max, band.figure.unit())),
         })
         .collect();
     let width = |row: &&Range| (row.high - row.low).abs();
@@ -91,15 +71,15 @@ fn figure(spreads: &[Spread]) -> Figure {
     }
 }
 
-fn table(spreads: &[Spread]) -> Html {
-    let row = |spread: &Spread| {
-        let show = |value: f64| in_unit(value, spread.unit);
-        let ci95 = spread.ci95.map_or_else(|| "–".to_owned(), |half| format!("± {}", show(half)));
-        let values = [spread.min, spread.median, spread.max, spread.mean].map(show);
-        [spread.figure.clone(), spread.n.to_string()].into_iter().chain(values).chain([ci95]).collect()
+fn table(bands: &[Band]) -> Html {
+    let row = |band: &Band| {
+        let show = |value: f64| in_unit(value, band.figure.unit());
+        let ci95 = band.ci95.map_or_else(|| "–".to_owned(), |half| format!("± {}", show(half)));
+        let values = [band.min, band.median, band.max, band.mean].map(show);
+        [band.figure.as_str().to_owned(), band.n.to_string()].into_iter().chain(values).chain([ci95]).collect()
     };
     let mut html = Html::new();
     let head = ["figure", "replicas", "smallest", "median", "largest", "mean", "95 % interval of the mean"];
-    super::overview::scroll(&mut html, "Figures over replicas", &plain(&head, spreads.iter().map(row)));
+    super::overview::scroll(&mut html, "Figures over replicas", &plain(&head, bands.iter().map(row)));
     html
 }

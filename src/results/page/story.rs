@@ -117,8 +117,9 @@ pub(super) fn latencies(run: &RunPage) -> [Figure; 2] {
 
 fn curve((mode, distribution): &(ExecutionMode, &Distribution)) -> Curve {
     // A logarithmic axis has no zero: what took no time at all is drawn at a tenth of a millisecond.
-    let points =
-        distribution.cumulative(STEPS).into_iter().map(|(ms, share)| [short(ms.max(0.1) / 1e3), short(share * 100.0)]);
+    let first = distribution.min_ms().map(|ms| (ms, 0.0));
+    let points = first.into_iter().chain(distribution.cumulative(STEPS));
+    let points = points.map(|(ms, share)| [short(ms.max(0.1) / 1e3), short(share * 100.0)]);
     let dash = if mode.is_fallback() { "dashed" } else { "solid" };
     Curve { name: mode.to_string(), color: mode_color(*mode).into(), dash, points: points.collect() }
 }

@@ -8,7 +8,7 @@ use super::columns::Columns;
 use super::residency::Held;
 use super::tables::plain;
 use crate::base::WorkerId;
-use crate::base::words::{percent, seconds};
+use crate::base::words::{count, percent, seconds};
 use crate::results::RunSummary;
 
 /// One worker in numbers a column.
@@ -54,12 +54,17 @@ pub(super) fn over_time(run: &RunPage) -> Option<Figure> {
         table: table(&rows),
         chart: Some(Chart::Heat {
             x_name: "time of the run".into(),
-            x: (0..columns).map(|ix| seconds(ix as f64 * width_s * 1e3)).collect(),
+            x: (0..columns).map(|ix| time(ix as f64 * width_s, width_s)).collect(),
             y_name: "worker".into(),
             y: rows.iter().map(|(name, _)| (*name).clone()).collect(),
             grids,
         }),
     })
+}
+
+/// A time on the axis, no finer than the columns are.
+fn time(at_s: f64, width_s: f64) -> String {
+    if width_s >= 1.0 { format!("{} s", count(at_s as u64)) } else { seconds(at_s * 1e3) }
 }
 
 /// Pool of each worker, tokens: by its own word, else that of the scenario.
