@@ -11,6 +11,7 @@ use crate::cli::replay::ReplayArgs;
 use crate::cli::report::ReportArgs;
 use crate::cli::router::RouterArgs;
 use crate::cli::scenario::ScenarioCommand;
+use crate::cli::sweep::SweepArgs;
 use crate::cli::terminal::ColorWhen;
 use crate::cli::trace::TraceCommand;
 use crate::cli::worker::WorkerArgs;
@@ -21,6 +22,8 @@ Examples:
   pdreplay replay
   # a recorded trace on a shipped scenario
   pdreplay replay trace.jsonl.zst --scenario v3-1p7d
+  # policies × caps × topologies, each run five times
+  pdreplay sweep cap-policy
   # what to expect, without a run
   pdreplay preflight --set admission.cap_max=4
   # who starved, and why
@@ -56,6 +59,8 @@ pub struct Args {
 pub enum Command {
     /// Replay a trace on an emulated cluster in virtual time, or on a real one, and print the summary.
     Replay(Box<ReplayArgs>),
+    /// Run every combination of a sweep file's values, resumable, and print one table over all runs.
+    Sweep(Box<SweepArgs>),
     /// Say what a run would meet: slots, capacity, distortion by the time scale, conflicts. Sends nothing.
     Preflight(Box<PreflightArgs>),
     /// Say what the scenario's real target is and can do, and what will be off: asks it, generates a token or two.

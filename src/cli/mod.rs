@@ -33,6 +33,7 @@ mod signals;
 mod stages;
 mod stdout;
 mod stored;
+mod sweep;
 mod terminal;
 mod trace;
 mod use_hints;
@@ -83,6 +84,7 @@ fn tell_of_lists(stop: &mut clap::Error) {
 fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
     match command {
         Command::Replay(args) => replay::run(&args, terminal),
+        Command::Sweep(args) => sweep::run(&args, terminal),
         Command::Preflight(args) => preflight::run(&args, terminal),
         Command::Doctor(args) => doctor::run(&args, terminal),
         Command::Report(args) => report::run(&args, terminal),

@@ -12,7 +12,7 @@ use crate::cli::terminal::Terminal;
 use crate::replay::Progress;
 
 /// Time between plain lines.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+pub const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Time between two drawings of the bar.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
@@ -58,11 +58,7 @@ impl<'a> Display<'a> {
             return Display { messages, bar: None, schedule, shown_at: now, skipped: 0, stopping: false };
         }
         messages.settle();
-        let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::stderr_with_hz(10));
-        if let Ok(style) = ProgressStyle::with_template(BAR) {
-            bar.set_style(style);
-        }
-        Display { messages, bar: Some(bar), schedule, shown_at: now, skipped: 0, stopping: false }
+        Display { messages, bar: Some(bar(planned)), schedule, shown_at: now, skipped: 0, stopping: false }
     }
 
     /// A request was recorded as never sent.
@@ -119,6 +115,15 @@ impl<'a> Display<'a> {
             bar.finish_and_clear();
         }
     }
+}
+
+/// A bar on stderr for `planned` things.
+pub fn bar(planned: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::stderr_with_hz(10));
+    if let Ok(style) = ProgressStyle::with_template(BAR) {
+        bar.set_style(style);
+    }
+    bar
 }
 
 fn line(progress: &Progress, skipped: u64) -> String {

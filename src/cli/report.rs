@@ -14,9 +14,11 @@ use crate::cli::output::OutputArgs;
 use crate::cli::page::{self, PageArgs};
 use crate::cli::replicas::{self, Replicas};
 use crate::cli::stdout;
+use crate::cli::sweep;
 use crate::cli::terminal::Terminal;
 use crate::results::RunSummary;
 use crate::results::render::{self, Extras, Format, Table};
+use crate::results::sweep::SweepReport;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,6 +85,9 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
         return Ok(Exit::Ok);
     }
+    if let Some(report) = sweep::read_sweep(&args.run)? {
+        return args.sweep(&report, terminal);
+    }
     let found = FoundRun::open(&args.run)?;
     let format = args.output.format();
     if args.tables.events {
@@ -109,7 +114,25 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+impl ReportArgs {
+    /// The table of a sweep; those of one run belong to its cells.
+    fn sweep(&self, report: &SweepReport, terminal: &Terminal) -> Result<Exit, Failure> {
+        let folder = if self.run.is_dir() { &self.run } else { self.run.parent().unwrap_or(&self.run) };
+        if self.tables.any() {
+            let cell = report.cells.first().map_or("cells/NAME", |cell| cell.folder.as_str());
+            return Err(Failure::input(format!("{} is a sweep, and this table is of one run", self.run.display()))
+                .hint(format!("give one of its cells, such as {}/{cell}", folder.display())));
+        }
+        sweep::print(report, folder, self.output.format(), terminal)?;
+        Ok(Exit::Ok)
+    }
+}
+
 impl TableArgs {
+    fn any(&self) -> bool {
+        self.modes || self.sessions || self.workers || self.transfers || self.events
+    }
+
     fn of(&self, summary: &RunSummary) -> Option<Table> {
         type Draw = fn(&RunSummary) -> Table;
         let tables: [(bool, Draw); 4] = [

@@ -3,9 +3,11 @@
 //! Computes nothing. Text is plain ASCII-safe Unicode within the width given; colour only repeats what words say.
 
 pub(in crate::results) mod summary;
+mod sweep;
 mod table;
 mod tables;
 
 pub use summary::{Extras, summary};
+pub use sweep::{knees, sweep_cells, sweep_groups};
 pub use table::{Format, FormatError, Style, Table, visible};
 pub use tables::{modes, sessions, transfers, workers};

@@ -19,12 +19,12 @@ pub struct SweepCell {
     pub seed: u64,
     /// Its run folder, relative to the folder of the sweep, such as `cells/007-kv-aware-4`.
     pub folder: String,
+    /// Id of the run: its scenario's name and a digest of all it depends on; null when the scenario is refused.
+    pub run_id: Option<String>,
     /// What became of it.
     pub state: CellState,
     /// Why it failed or was refused; null otherwise.
     pub error: Option<String>,
-    /// Direct-to-D share that the preflight predicts, 0 to 1; null without sessions on D, or where there was none.
-    pub predicted_direct_share: Option<f64>,
     /// What the run gave; null unless it is done.
     #[serde(flatten)]
     pub result: Option<CellResult>,
@@ -39,6 +39,8 @@ pub struct CellResult {
     pub reason: Option<String>,
     /// First cause line: why the run is as it is; null when nothing stands out.
     pub cause: Option<String>,
+    /// Direct-to-D share that the preflight predicted, 0 to 1; null without sessions on D.
+    pub predicted_direct_share: Option<f64>,
     /// Its headline figures. Those of a run without a headline are here all the same, and in no table.
     pub figures: Figures,
 }
@@ -77,6 +79,7 @@ impl CellResult {
             verdict: Verdict::deserialize(summary.pointer("/integrity/verdict")?).ok()?,
             reason: text("/integrity/reason"),
             cause: text("/causes/0/text"),
+            predicted_direct_share: summary.pointer("/run/predicted_direct_share").and_then(Value::as_f64),
             figures: Figures::of(summary),
         })
     }

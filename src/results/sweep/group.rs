@@ -61,7 +61,7 @@ impl SweepGroup {
             verdict: worst,
             reason: results().find_map(reason).or_else(error),
             cause: results().find_map(|result| result.cause.clone()),
-            predicted_direct_share: cells.iter().find_map(|cell| cell.predicted_direct_share),
+            predicted_direct_share: results().find_map(|result| result.predicted_direct_share),
             bands: bands(Figure::ALL, figures.iter().copied()),
         }
     }

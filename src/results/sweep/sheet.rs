@@ -6,10 +6,11 @@ use crate::results::frame::{Scalar, SheetKind as Kind, write_sheet};
 use std::io::{self, Write};
 
 /// Columns before the figures, axes left aside.
-const FIXED: [(&str, Kind); 9] = [
+const FIXED: [(&str, Kind); 10] = [
     ("cell", Kind::Whole),
     ("seed", Kind::Whole),
     ("folder", Kind::Text),
+    ("run_id", Kind::Text),
     ("state", Kind::Text),
     ("error", Kind::Text),
     ("verdict", Kind::Text),
@@ -41,12 +42,13 @@ impl SweepReport {
         let fixed = [
             Scalar::Whole(Some(cell.seed)),
             Scalar::Text(Some(&cell.folder)),
+            Scalar::Text(cell.run_id.as_deref()),
             Scalar::Text(Some(cell.state.as_str())),
             Scalar::Text(cell.error.as_deref()),
             Scalar::Text(result.map(|result| result.verdict.as_str())),
             Scalar::Text(result.and_then(|result| result.reason.as_deref())),
             Scalar::Text(result.and_then(|result| result.cause.as_deref())),
-            Scalar::Number(cell.predicted_direct_share),
+            Scalar::Number(result.and_then(|result| result.predicted_direct_share)),
         ];
         let figures =
             Figure::ALL.iter().map(|figure| Scalar::Number(result.and_then(|result| result.figures.get(*figure))));

@@ -34,6 +34,7 @@ fn result(cap: f64, seed: u64, verdict: &str) -> CellResult {
     let e2e = (1000.0 - 100.0 * cap.min(8.0)) * if seed == 42 { 0.99 } else { 1.01 };
     let summary = json!({
         "completed": 90,
+        "run": { "predicted_direct_share": 0.5 },
         "integrity": { "verdict": verdict, "reason": (verdict != "valid").then_some("too many truncated"), "bad_share": 0.1 },
         "median_e2e_ms": e2e, "p99_e2e_ms": e2e * 4.0,
         "fairness": { "direct_share": cap.min(8.0) / 10.0, "starved": null },
@@ -55,9 +56,9 @@ fn cells(of: impl Fn(usize, usize, u64) -> (CellState, Option<CellResult>)) -> V
                     values: vec![(*policy).into(), (*cap).into()],
                     seed,
                     folder: format!("cells/{number:03}-{policy}-{cap}"),
+                    run_id: Some(format!("v3-1p7d-{number}")),
                     state,
                     error: (state == CellState::Failed).then(|| "the disk is full".into()),
-                    predicted_direct_share: Some(0.5),
                     result,
                 });
             }
