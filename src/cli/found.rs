@@ -146,6 +146,25 @@ impl FoundRun {
         })
     }
 
+    /// The summary of files of records that together are one run.
+    pub fn summarise_parts(
+        parts: &[&FoundRun],
+        percentiles: &Percentiles,
+        terminal: &Terminal,
+    ) -> Result<RunSummary, Failure> {
+        let mut bare = BareInfo::default();
+        let mut accumulator = Accumulator::new(percentiles.clone());
+        for part in parts {
+            part.each_record(terminal, |record| {
+                bare.add(&record);
+                accumulator.push(&record, &[]);
+            })?;
+        }
+        let first = parts.first().map_or(Path::new(""), |part| part.requests.as_path());
+        let info = bare.finish(first);
+        accumulator.finish(&RunFacts::default(), &info).map_err(Failure::input)
+    }
+
     /// The summary in the folder of a run that ended; says why it cannot be used.
     fn stored(&self, terminal: &Terminal) -> Option<Stored> {
         self.manifest.as_ref()?.facts.as_ref()?;

@@ -7,6 +7,7 @@ mod args;
 mod band;
 mod cluster;
 mod completions;
+mod diff;
 mod doctor;
 mod drive;
 mod exit;
@@ -34,6 +35,7 @@ mod stages;
 mod stdout;
 mod stored;
 mod terminal;
+mod threads;
 mod trace;
 mod use_hints;
 mod worker;
@@ -86,6 +88,7 @@ fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Preflight(args) => preflight::run(&args, terminal),
         Command::Doctor(args) => doctor::run(&args, terminal),
         Command::Report(args) => report::run(&args, terminal),
+        Command::Diff(args) => diff::run(&args, terminal),
         Command::Trace(command) => trace::run(&command, terminal),
         Command::Scenario(command) => scenario::run(&command),
         Command::Cluster(command) => cluster::run(&command, terminal),
