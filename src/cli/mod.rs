@@ -5,6 +5,7 @@
 
 mod args;
 mod band;
+mod batches;
 mod cluster;
 mod completions;
 mod diff;

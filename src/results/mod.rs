@@ -19,17 +19,21 @@ mod outcomes;
 mod percentiles;
 mod read;
 pub mod render;
+mod seen;
 mod sentence;
 mod sessions;
 pub mod stats;
 mod summary;
+mod vocabulary;
 mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
 pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 pub use distribution::Distribution;
 pub use fairness::{Contrast, Fairness, Pinned, Starved};
-pub use frame::{Batch, Cells, FrameWriter, GROUP_ROWS, Labels, Texts};
+pub use frame::{
+    Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
+};
 pub use index::{IndexUse, PromisesKept};
 pub use info::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
 pub use integrity::{Integrity, Verdict};
