@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::cli::cluster::ClusterCommand;
 use crate::cli::completions::CompletionsArgs;
+use crate::cli::diff::DiffArgs;
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::index::IndexCommand;
 use crate::cli::preflight::PreflightArgs;
@@ -28,6 +29,8 @@ Examples:
   pdreplay preflight --set admission.cap_max=4
   # who starved, and why
   pdreplay report outputs/NAME --sessions
+  # what changed between two runs
+  pdreplay diff outputs/BASE outputs/NEW
   # what is in a trace
   pdreplay trace inspect trace.jsonl.zst
 
@@ -67,6 +70,8 @@ pub enum Command {
     Doctor(Box<DoctorArgs>),
     /// Tables of a run, also of one that was interrupted, killed or is under way.
     Report(ReportArgs),
+    /// Compare two runs, or two groups of repeats: what changed, where it comes from, who starved or was freed.
+    Diff(Box<DiffArgs>),
     /// Look at, check, make, convert and cut traces.
     #[command(subcommand)]
     Trace(TraceCommand),

@@ -4,8 +4,8 @@
 //! percentiles are free to choose and a killed run needs nothing special. Invariant: a file of the folder that is missing,
 //! cut or changed is named on stderr.
 
-use std::fs::{self, File};
-use std::io::{BufReader, ErrorKind};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::cli::exit::Failure;
@@ -13,11 +13,8 @@ use crate::cli::folder::{self, ManifestState, RunManifest, is_in_use};
 use crate::cli::provenance::BareInfo;
 use crate::cli::stored::Stored;
 use crate::cli::terminal::Terminal;
-use crate::record::{RequestRecord, RunFacts};
-use crate::results::{Accumulator, Batch, GROUP_ROWS, Percentiles, RunInfo, RunState, RunSummary, read_requests};
-
-/// Bytes read from a file of records at a time.
-const READ_BYTES: usize = 256 * 1024;
+use crate::record::RunFacts;
+use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary};
 
 /// A run as found on disk.
 #[derive(Debug)]
@@ -52,57 +49,6 @@ impl FoundRun {
         Ok(FoundRun { folder: folder.to_path_buf(), requests, manifest })
     }
 
-    /// Gives every record to `each`, in the order of the file, and how many there were; says on stderr when the last was
-    /// cut off. Memory does not grow with the records.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or a line in it is no record.
-    pub fn each_record(&self, terminal: &Terminal, mut each: impl FnMut(RequestRecord)) -> Result<u64, Failure> {
-        let path = &self.requests;
-        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        let mut count = 0;
-        for record in read_requests(BufReader::with_capacity(READ_BYTES, file)) {
-            match record {
-                Ok(record) => {
-                    count += 1;
-                    each(record);
-                }
-                Err(error) if error.is_fatal() => return Err(Failure::input(format!("{}: {error}", path.display()))),
-                Err(error) => terminal.messages.warning(format!("{}: {error}", path.display())),
-            }
-        }
-        Ok(count)
-    }
-
-    /// Takes every record into what `start` gives, in the order of the file, some rows of the wanted `columns` (fields of
-    /// [`RequestRecord`]) at a time; says on stderr what is wrong with the file. Memory does not grow with the records.
-    ///
-    /// # Errors
-    /// When the file cannot be read, a line in it is no record, or `start` or `each` fails. `start` is called again when
-    /// `requests.parquet` turns out damaged half way, and `requests.jsonl` is read from its begin.
-    pub fn fold_batches<S>(
-        &self,
-        columns: &[&str],
-        terminal: &Terminal,
-        mut start: impl FnMut() -> Result<S, Failure>,
-        mut each: impl FnMut(&mut S, &Batch) -> Result<(), Failure>,
-    ) -> Result<S, Failure> {
-        let mut state = start()?;
-        let mut batch = Batch::new(columns);
-        let mut failure = None;
-        self.each_record(terminal, |record| {
-            batch.push(&record);
-            if batch.rows() == GROUP_ROWS && failure.is_none() {
-                failure = each(&mut state, &batch).err();
-                batch.next();
-            }
-        })?;
-        if batch.rows() > 0 && failure.is_none() {
-            failure = each(&mut state, &batch).err();
-        }
-        failure.map_or(Ok(state), Err)
-    }
-
     /// The summary, from the records, and the one in the folder when it may be used; says what is missing.
     pub fn summarise(
         &self,
@@ -128,15 +74,19 @@ impl FoundRun {
 
     /// The summary of the records; `rebuilt` says that it stands alone.
     fn sum_up(&self, percentiles: &Percentiles, rebuilt: bool, terminal: &Terminal) -> Result<RunSummary, Failure> {
-        let mut bare = BareInfo::default();
-        let mut accumulator = Accumulator::new(percentiles.clone());
-        let count = self.each_record(terminal, |record| {
-            bare.add(&record);
-            accumulator.push(&record, &[]);
+        let columns = [Accumulator::columns(), BareInfo::COLUMNS.to_vec()].concat();
+        let start = || Ok((BareInfo::default(), Accumulator::new(percentiles.clone())));
+        let is_bare = self.manifest.is_none();
+        let (bare, accumulator) = self.fold_batches(&columns, terminal, start, |(bare, accumulator), batch| {
+            if is_bare {
+                bare.add(batch);
+            }
+            accumulator.push_batch(batch);
+            Ok(())
         })?;
         let (mut info, facts) = match &self.manifest {
             Some(manifest) => self.described(manifest, terminal),
-            None if count == 0 => return Err(nothing_in(&self.requests)),
+            None if bare.is_empty() => return Err(nothing_in(&self.requests)),
             None => (bare.finish(&self.requests), RunFacts::default()),
         };
         info.rebuilt |= rebuilt;
@@ -144,6 +94,25 @@ impl FoundRun {
             Failure::input(format!("{}: {error}", self.requests.display()))
                 .hint("the file was cut or changed after the run: take it from a copy, or run again")
         })
+    }
+
+    /// The summary of files of records that together are one run.
+    pub fn summarise_parts(
+        parts: &[&FoundRun],
+        percentiles: &Percentiles,
+        terminal: &Terminal,
+    ) -> Result<RunSummary, Failure> {
+        let mut bare = BareInfo::default();
+        let mut accumulator = Accumulator::new(percentiles.clone());
+        for part in parts {
+            part.each_record(terminal, |record| {
+                bare.add(&record);
+                accumulator.push(&record, &[]);
+            })?;
+        }
+        let first = parts.first().map_or(Path::new(""), |part| part.requests.as_path());
+        let info = bare.finish(first);
+        accumulator.finish(&RunFacts::default(), &info).map_err(Failure::input)
     }
 
     /// The summary in the folder of a run that ended; says why it cannot be used.
@@ -235,7 +204,8 @@ fn read(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| unreadable(path, &error))
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+/// A file of a run that cannot be read.
+pub fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     let failure = Failure::input(format!("cannot read {}: {error}", path.display()));
     if error.kind() == ErrorKind::NotFound { failure.hint("the folder is not a whole run folder") } else { failure }
 }

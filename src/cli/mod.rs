@@ -4,8 +4,10 @@
 //! Decides nothing about a run: it resolves what was asked, drives, and writes what comes out.
 
 mod args;
+mod batches;
 mod cluster;
 mod completions;
+mod diff;
 mod doctor;
 mod drive;
 mod exit;
@@ -35,6 +37,7 @@ mod stdout;
 mod stored;
 mod sweep;
 mod terminal;
+mod threads;
 mod trace;
 mod use_hints;
 mod worker;
@@ -88,6 +91,7 @@ fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Preflight(args) => preflight::run(&args, terminal),
         Command::Doctor(args) => doctor::run(&args, terminal),
         Command::Report(args) => report::run(&args, terminal),
+        Command::Diff(args) => diff::run(&args, terminal),
         Command::Trace(command) => trace::run(&command, terminal),
         Command::Scenario(command) => scenario::run(&command),
         Command::Cluster(command) => cluster::run(&command, terminal),

@@ -8,11 +8,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::base::words::seconds;
 use crate::cli::messages::Messages;
+use crate::cli::recorder::wall_now;
 use crate::cli::terminal::Terminal;
 use crate::replay::Progress;
 
 /// Time between plain lines.
 pub const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Reading that takes less shows no bar.
+const SHOW_READING_FROM: Duration = Duration::from_millis(500);
 
 /// Time between two drawings of the bar.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
@@ -124,6 +128,47 @@ pub fn bar(planned: u64) -> ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+/// A bar for reading a long file: on a terminal only, and only when it takes a while.
+#[derive(Debug)]
+pub struct ReadBar {
+    rows: Option<u64>,
+    started: Instant,
+    draws: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl ReadBar {
+    /// Of a file with so many rows, as far as they are known.
+    pub fn new(terminal: &Terminal, rows: Option<u64>) -> ReadBar {
+        let draws = terminal.stderr_draws && !terminal.messages.is_quiet();
+        ReadBar { rows, started: wall_now(), draws, bar: None }
+    }
+
+    /// Shows how far the reading is.
+    pub fn show(&mut self, row: u64) {
+        if !self.draws || self.started.elapsed() < SHOW_READING_FROM {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(self.rows, ProgressDrawTarget::stderr_with_hz(10));
+            if let Ok(style) = ProgressStyle::with_template(BAR) {
+                bar.set_style(style);
+            }
+            bar.set_message(" records read");
+            bar
+        });
+        bar.set_position(row);
+    }
+}
+
+impl Drop for ReadBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
 }
 
 fn line(progress: &Progress, skipped: u64) -> String {

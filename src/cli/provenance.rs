@@ -10,9 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::admission::AdmissionBy;
 use crate::base::{Role, WorkerId};
-use crate::record::RequestRecord;
 use crate::replay::Mechanism;
-use crate::results::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
+use crate::results::{Batch, Budgets, GapFacts, RunInfo, RunState, SlotFacts};
 use crate::scenario::{IntegrityConfig, Preflight, Scenario};
 use crate::trace::Trace;
 
@@ -125,19 +124,30 @@ fn label(value: &impl Serialize) -> String {
 #[derive(Debug, Default)]
 pub struct BareInfo {
     records: u64,
-    sessions: BTreeSet<String>,
+    /// Numbers of their ids in the file.
+    sessions: BTreeSet<u32>,
     /// Run id, mechanism and policy of the first record.
     first: Option<[String; 3]>,
 }
 
 impl BareInfo {
-    /// Takes in a record.
-    pub fn add(&mut self, record: &RequestRecord) {
-        self.records += 1;
-        if !self.sessions.contains(&record.session_id) {
-            self.sessions.insert(record.session_id.clone());
+    /// The columns it looks at.
+    pub const COLUMNS: [&str; 4] = ["session_id", "run_id", "mechanism", "policy"];
+
+    /// Takes in the records of a batch.
+    pub fn add(&mut self, batch: &Batch) {
+        let [sessions, run_ids, mechanisms, policies] = Self::COLUMNS.map(|name| batch.labels(name));
+        self.records += batch.rows() as u64;
+        self.sessions.extend((0..batch.rows()).filter_map(|row| sessions.code(row)));
+        if self.first.is_none() && batch.rows() > 0 {
+            self.first =
+                Some([run_ids, mechanisms, policies].map(|labels| labels.get(0).unwrap_or_default().to_owned()));
         }
-        self.first.get_or_insert_with(|| [record.run_id.clone(), record.mechanism.clone(), record.policy.clone()]);
+    }
+
+    /// No record was taken in.
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
     }
 
     /// The run of the records in the file at `path`.

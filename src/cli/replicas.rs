@@ -212,6 +212,7 @@ fn run_one(job: &Job, number: u32, folder: &RunFolder) -> Result<Finished, Failu
     Ok(finished)
 }
 
-fn seed_of(first: u64, number: u32) -> u64 {
+/// Seed of replica `number`, from 0.
+pub fn seed_of(first: u64, number: u32) -> u64 {
     first.wrapping_add(u64::from(number))
 }

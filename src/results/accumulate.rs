@@ -4,8 +4,6 @@
 //! with records kept.
 //! Invariant: planned requests are the sum of the outcomes; anything else is an error, not a footnote.
 
-use std::collections::BTreeMap;
-
 use thiserror::Error;
 
 use super::cause::{Cause, CauseLine};
@@ -13,15 +11,17 @@ use super::diagnose::{Diagnosis, Signals, diagnose};
 use super::index::IndexUse;
 use super::integrity::{Evidence, judge};
 use super::latency::LatencyTally;
-use super::modes::{self, ModeTally};
+use super::modes::ModeTallies;
 use super::outcomes::{ErrorTally, Outcomes, is_failure};
-use super::sessions::SessionTallies;
+use super::seen::{self, Renumbered, Rows, Seen};
+use super::sessions::{Names, SessionTallies};
 use super::stats::share;
 use super::summary::{Lengths, RunSummary, SUMMARY_VERSION};
+use super::vocabulary::Vocabulary;
 use super::workers::{self, WorkerTallies};
-use super::{Metric, Percentile, Percentiles, RunInfo, RunState, fairness};
+use super::{Batch, Metric, Percentile, Percentiles, RunInfo, RunState, fairness};
 use crate::protocol::TokenRun;
-use crate::record::{ExecutionMode, Outcome, RequestRecord, RunFacts};
+use crate::record::{Outcome, RequestRecord, RunFacts};
 
 /// Note on a run whose policy reads the KV index and was never promised anything.
 const LOAD_ONLY: &str = "ran as load-only: the policy reads the KV index, which promised nothing";
@@ -43,9 +43,12 @@ pub enum SummaryError {
 #[derive(Debug)]
 pub struct Accumulator {
     percentiles: Percentiles,
+    session_ids: Vocabulary,
+    worker_names: Vocabulary,
+    renumbered: Renumbered,
     outcomes: Outcomes,
     latencies: LatencyTally,
-    modes: BTreeMap<ExecutionMode, ModeTally>,
+    modes: ModeTallies,
     sessions: SessionTallies,
     workers: WorkerTallies,
     errors: ErrorTally,
@@ -69,9 +72,12 @@ impl Accumulator {
     pub fn new(percentiles: Percentiles) -> Self {
         Accumulator {
             percentiles,
+            session_ids: Vocabulary::default(),
+            worker_names: Vocabulary::default(),
+            renumbered: Renumbered::default(),
             outcomes: Outcomes::default(),
             latencies: LatencyTally::new(),
-            modes: BTreeMap::new(),
+            modes: ModeTallies::default(),
             sessions: SessionTallies::default(),
             workers: WorkerTallies::default(),
             errors: ErrorTally::default(),
@@ -87,37 +93,57 @@ impl Accumulator {
 
     /// Adds one request and the arrivals of its tokens (empty when they are not known).
     pub fn push(&mut self, record: &RequestRecord, tokens: &[TokenRun]) {
-        self.outcomes.count(record.outcome);
-        self.latencies.add(record, tokens);
-        self.modes.entry(record.execution_mode).or_insert_with(ModeTally::new).add(record);
-        self.sessions.add(record);
-        self.workers.add(record);
-        self.errors.add(record);
-        self.signals.add(record);
-        self.index.add(record);
-        self.retried_requests += u64::from(record.attempts > 1);
-        if record.outcome.is_ok() {
-            self.input_tokens += u64::from(record.input_tokens);
-            self.output_tokens += u64::from(record.output_tokens);
-        }
-        self.add_length(record);
-        if let Some(sent_ns) = record.sent_ns {
-            let window = self.window.get_or_insert(Window { first_sent_ns: sent_ns, last_end_ns: record.ended_ns });
-            window.first_sent_ns = window.first_sent_ns.min(sent_ns);
-            window.last_end_ns = window.last_end_ns.max(record.ended_ns);
+        let request = Seen::of(record, &mut self.session_ids, &mut self.worker_names);
+        self.add(&request, tokens);
+    }
+
+    /// The columns that a batch must have to be pushed.
+    pub fn columns() -> Vec<&'static str> {
+        seen::COLUMNS.into_iter().chain(Metric::ALL.into_iter().filter_map(Metric::column)).collect()
+    }
+
+    /// Adds the rows of a batch with these columns; all batches are of one file. Token gaps are not in it.
+    pub fn push_batch(&mut self, batch: &Batch) {
+        let rows = Rows::new(batch);
+        for row in 0..batch.rows() {
+            let names = (&mut self.session_ids, &mut self.worker_names);
+            let request = rows.seen(row, &mut self.renumbered, names.0, names.1);
+            self.add(&request, &[]);
         }
     }
 
-    fn add_length(&mut self, record: &RequestRecord) {
-        if record.outcome == Outcome::Skipped || record.outcome == Outcome::Cancelled {
+    fn add(&mut self, request: &Seen, tokens: &[TokenRun]) {
+        self.outcomes.count(request.outcome);
+        self.latencies.add(request, tokens);
+        self.modes.add(request);
+        self.sessions.add(request);
+        self.workers.add(request);
+        self.errors.add(request);
+        self.signals.add(request);
+        self.index.add(request);
+        self.retried_requests += u64::from(request.attempts > 1);
+        if request.outcome.is_ok() {
+            self.input_tokens += u64::from(request.input_tokens);
+            self.output_tokens += u64::from(request.output_tokens);
+        }
+        self.add_length(request);
+        if let Some(sent_ns) = request.sent_ns {
+            let window = self.window.get_or_insert(Window { first_sent_ns: sent_ns, last_end_ns: request.ended_ns });
+            window.first_sent_ns = window.first_sent_ns.min(sent_ns);
+            window.last_end_ns = window.last_end_ns.max(request.ended_ns);
+        }
+    }
+
+    fn add_length(&mut self, request: &Seen) {
+        if request.outcome == Outcome::Skipped || request.outcome == Outcome::Cancelled {
             return;
         }
-        let shorter = record.output_tokens < record.expected_output_tokens;
+        let shorter = request.output_tokens < request.expected_output_tokens;
         self.lengths.requests += 1;
-        self.lengths.wanted_tokens += u64::from(record.expected_output_tokens);
-        self.lengths.got_tokens += u64::from(record.output_tokens);
+        self.lengths.wanted_tokens += u64::from(request.expected_output_tokens);
+        self.lengths.got_tokens += u64::from(request.output_tokens);
         self.lengths.shorter += u64::from(shorter);
-        self.lengths.shorter_but_ok += u64::from(shorter && !is_failure(record.outcome));
+        self.lengths.shorter_but_ok += u64::from(shorter && !is_failure(request.outcome));
     }
 
     /// Requests planned and recorded.
@@ -135,7 +161,7 @@ impl Accumulator {
     ///
     /// # Errors
     /// When planned requests and outcomes differ. An unfinished run may lack records; its gap is stated in the summary.
-    pub fn finish(self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
+    pub fn finish(mut self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
         let (planned, recorded) = self.accounted(facts, info)?;
         let errors = self.errors.groups();
         let duration = self.window.map(|window| (window.last_end_ns - window.first_sent_ns) as f64 / 1e9);
@@ -152,11 +178,12 @@ impl Accumulator {
             beliefs_corrected: facts.beliefs_corrected,
             harness: facts.harness.as_ref(),
             some_account: !facts.workers.is_empty(),
-            unmatched_sessions: self.sessions.unmatched(&facts.sessions, info.sessions),
+            unmatched_sessions: self.sessions.unmatched(&self.session_ids, &facts.sessions, info.sessions),
         });
-        let mut sessions = self.sessions.rows(&facts.sessions);
+        let names = Names { sessions: &self.session_ids, workers: &self.worker_names };
+        let mut sessions = self.sessions.rows(names, &facts.sessions);
         let fairness = fairness::assess(&mut sessions);
-        let workers = self.workers.rows(&info.workers, &facts.workers);
+        let workers = self.workers.rows(&self.worker_names, &info.workers, &facts.workers);
         let spread = workers::spreads(&workers);
         let transfers = workers::transfers(&facts.transfers);
         let index = self.index.finish(&facts.streams);
@@ -168,7 +195,7 @@ impl Accumulator {
             outcomes: &self.outcomes,
             errors: &errors,
             sessions: &sessions,
-            most_live_sessions: self.sessions.most_live(&sessions),
+            most_live_sessions: self.sessions.most_live(&self.session_ids, &sessions),
             fairness: &fairness,
             workers: &workers,
             spread: &spread,
@@ -197,7 +224,7 @@ impl Accumulator {
             lengths,
             errors,
             causes,
-            modes: modes::rows(&self.modes, recorded),
+            modes: self.modes.rows(recorded),
             fairness,
             sessions,
             spread,

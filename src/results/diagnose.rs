@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
-use super::distribution::{ms, ns_of_ms};
+use super::distribution::ms;
 use super::outcomes::{ErrorGroup, Outcomes};
-use super::sessions::context_tokens;
-use super::{Fairness, IndexUse, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
+use super::seen::Seen;
+use super::{Fairness, IndexUse, Metric, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
 use crate::protocol::ErrorClass;
-use crate::record::{ExecutionMode, ModeReason, RequestRecord, RunFacts};
+use crate::record::{ExecutionMode, ModeReason, RunFacts};
 
 /// A trait sets the starved apart when it orders them against the others at least this well …
 const TELLS_APART: f64 = 0.75;
@@ -31,8 +31,8 @@ const QUEUE_FROM_MS: f64 = 1000.0;
 pub(super) struct Signals {
     pub route_mismatches: u64,
     extra_placements: u64,
-    modes: BTreeMap<ExecutionMode, u64>,
-    reasons: BTreeMap<ModeReason, u64>,
+    modes: [u64; ExecutionMode::ALL.len()],
+    reasons: [u64; ModeReason::ALL.len()],
     cap_refusals: Vec<Asked>,
     compacted: Affected,
     refused: Refused,
@@ -52,8 +52,8 @@ struct ThroughPrefill {
 #[derive(Debug, Default)]
 struct Losses {
     requests: Vec<Loss>,
-    /// Index of the one that was a session's last turn so far.
-    sessions: BTreeMap<String, usize>,
+    /// Index of the one that was a session's last turn so far, by the number of the session.
+    sessions: BTreeMap<u32, usize>,
 }
 
 /// One of them: lost with its worker, or broken off on it.
@@ -78,13 +78,13 @@ struct Asked {
 #[derive(Debug, Default)]
 struct Affected {
     turns: u64,
-    sessions: BTreeSet<String>,
+    sessions: BTreeSet<u32>,
 }
 
 #[derive(Debug, Default)]
 struct Refused {
     requests: u64,
-    sessions: BTreeSet<String>,
+    sessions: BTreeSet<u32>,
     smallest_tokens: Option<u64>,
 }
 
@@ -107,44 +107,44 @@ pub(super) struct Diagnosis<'a> {
 }
 
 impl Signals {
-    pub(super) fn add(&mut self, record: &RequestRecord) {
-        self.route_mismatches += u64::from(record.route_mismatch);
-        self.extra_placements += u64::from(record.placements.saturating_sub(1));
-        *self.modes.entry(record.execution_mode).or_insert(0) += 1;
-        *self.reasons.entry(record.mode_reason).or_insert(0) += 1;
-        if record.execution_mode == ExecutionMode::FallbackSessionCap {
-            let context = context_tokens(record);
-            let incremental = context.saturating_sub(u64::from(record.ideal_hit_tokens));
+    pub(super) fn add(&mut self, request: &Seen) {
+        self.route_mismatches += u64::from(request.route_mismatch);
+        self.extra_placements += u64::from(request.placements.saturating_sub(1));
+        self.modes[request.mode as usize] += 1;
+        self.reasons[request.reason as usize] += 1;
+        if request.mode == ExecutionMode::FallbackSessionCap {
+            let context = request.context_tokens();
+            let incremental = context.saturating_sub(u64::from(request.ideal_hit_tokens));
             self.cap_refusals.push(Asked { full: context, incremental });
         }
-        self.through_p.add(record);
-        self.losses.add(record);
-        if record.mode_reason == ModeReason::ContextCompacted {
+        self.through_p.add(request);
+        self.losses.add(request);
+        if request.reason == ModeReason::ContextCompacted {
             self.compacted.turns += 1;
-            self.compacted.sessions.insert(record.session_id.clone());
+            self.compacted.sessions.insert(request.session.ix);
         }
-        if record.error_class.as_deref() == Some(ErrorClass::ContextLimit.as_str()) {
-            let context = context_tokens(record);
+        if request.error_class == Some(ErrorClass::ContextLimit.as_str()) {
+            let context = request.context_tokens();
             self.refused.requests += 1;
-            self.refused.sessions.insert(record.session_id.clone());
+            self.refused.sessions.insert(request.session.ix);
             self.refused.smallest_tokens =
                 Some(self.refused.smallest_tokens.map_or(context, |least| least.min(context)));
         }
     }
 
     fn mode(&self, mode: ExecutionMode) -> u64 {
-        self.modes.get(&mode).copied().unwrap_or(0)
+        self.modes[mode as usize]
     }
 
     fn reason(&self, reason: ModeReason) -> u64 {
-        self.reasons.get(&reason).copied().unwrap_or(0)
+        self.reasons[reason as usize]
     }
 }
 
 impl ThroughPrefill {
-    fn add(&mut self, record: &RequestRecord) {
-        let through_p = record.outcome.is_ok() && record.prefill_worker.is_some();
-        let times = (record.prefill_queue_ms.and_then(ns_of_ms), record.ttft_ms.and_then(ns_of_ms));
+    fn add(&mut self, request: &Seen) {
+        let through_p = request.outcome.is_ok() && request.prefill_worker.is_some();
+        let times = (request.ns(Metric::PrefillQueue), request.ns(Metric::Ttft));
         if let (true, (Some(queue_ns), Some(ttft_ns))) = (through_p, times) {
             self.turns += 1;
             self.queue_ns += queue_ns;
@@ -154,18 +154,18 @@ impl ThroughPrefill {
 }
 
 impl Losses {
-    fn add(&mut self, record: &RequestRecord) {
-        let before = self.sessions.remove(&record.session_id);
+    fn add(&mut self, request: &Seen) {
+        let before = self.sessions.remove(&request.session.ix);
         if let Some(loss) = before.and_then(|at| self.requests.get_mut(at)) {
-            loss.reseeded = record.mode_reason == ModeReason::PreviousTurnFailed;
+            loss.reseeded = request.reason == ModeReason::PreviousTurnFailed;
         }
-        let is = |class: ErrorClass| record.error_class.as_deref() == Some(class.as_str());
+        let is = |class: ErrorClass| request.error_class == Some(class.as_str());
         let is_certain = is(ErrorClass::WorkerLost);
         if is_certain || is(ErrorClass::ConnectionClosed) {
-            let decode = record.decode_worker_actual.as_ref().or(record.decode_worker_intended.as_ref());
-            let workers = decode.into_iter().chain(&record.prefill_worker).cloned().collect();
-            self.sessions.insert(record.session_id.clone(), self.requests.len());
-            let (request, session) = (record.request_id.clone(), record.session_id.clone());
+            let decode = request.decode_worker_actual.or(request.decode_worker_intended);
+            let workers = decode.into_iter().chain(request.prefill_worker).map(|worker| worker.word.into()).collect();
+            self.sessions.insert(request.session.ix, self.requests.len());
+            let (request, session) = (request.request_id.into(), request.session.word.into());
             self.requests.push(Loss { request, session, workers, is_certain, reseeded: false });
         }
     }

@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::seen::Seen;
 use super::stats::share;
-use crate::record::{RequestRecord, StreamFacts};
+use crate::record::StreamFacts;
 
 /// The KV index over the whole run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
@@ -44,14 +45,14 @@ pub struct PromisesKept {
 
 impl IndexUse {
     /// Adds a request; one placed without the index changes nothing.
-    pub(super) fn add(&mut self, record: &RequestRecord) {
-        let Some(device) = record.index_hit_tokens_device else { return };
-        let (device, host) = (u64::from(device), u64::from(record.index_hit_tokens_host_only.unwrap_or(0)));
+    pub(super) fn add(&mut self, request: &Seen) {
+        let Some(device) = request.index_hit_tokens_device else { return };
+        let (device, host) = (u64::from(device), u64::from(request.index_hit_tokens_host_only.unwrap_or(0)));
         let promised = device + host;
         self.decisions += 1;
         self.with_hits += u64::from(promised > 0);
-        self.blind += u64::from(record.index_blind == Some(true));
-        let Some(found) = record.cached_tokens.filter(|_| record.outcome.is_ok()).map(u64::from) else { return };
+        self.blind += u64::from(request.index_blind == Some(true));
+        let Some(found) = request.cached_tokens.filter(|_| request.outcome.is_ok()).map(u64::from) else { return };
         let kept = &mut self.kept;
         kept.compared += 1;
         kept.promised_device_tokens += device;

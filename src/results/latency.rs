@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::distribution::ns_of_ms;
+use super::seen::Seen;
 use super::{Distribution, Percentile, Percentiles};
 use crate::protocol::TokenRun;
 use crate::record::RequestRecord;
@@ -121,7 +121,7 @@ impl Metric {
     }
 
     /// Its value in a record; token gaps are not in the record.
-    fn of(self, record: &RequestRecord) -> Option<f64> {
+    pub(super) fn of(self, record: &RequestRecord) -> Option<f64> {
         match self {
             Metric::Ttft => record.ttft_ms,
             Metric::Tpot => record.tpot_ms,
@@ -141,6 +141,28 @@ impl Metric {
     }
 }
 
+impl Metric {
+    /// The column of its values; token gaps have none.
+    pub(super) fn column(self) -> Option<&'static str> {
+        match self {
+            Metric::Ttft => Some("ttft_ms"),
+            Metric::Tpot => Some("tpot_ms"),
+            Metric::Itl => None,
+            Metric::E2e => Some("e2e_ms"),
+            Metric::SchedTtft => Some("sched_ttft_ms"),
+            Metric::SchedE2e => Some("sched_e2e_ms"),
+            Metric::WaitPreviousTurn => Some("wait_previous_turn_ms"),
+            Metric::QueueCapWait => Some("queue_cap_wait_ms"),
+            Metric::ScheduleLag => Some("schedule_lag_ms"),
+            Metric::Admission => Some("admission_ms"),
+            Metric::PrefillQueue => Some("prefill_queue_ms"),
+            Metric::Prefill => Some("prefill_ms"),
+            Metric::KvTransfer => Some("kv_transfer_ms"),
+            Metric::DecodeQueue => Some("decode_queue_ms"),
+        }
+    }
+}
+
 /// Gathers all latencies of a run.
 #[derive(Debug)]
 pub(super) struct LatencyTally {
@@ -155,11 +177,11 @@ impl LatencyTally {
         LatencyTally { counted, excluded: [0; Metric::ALL.len()], failures: 0 }
     }
 
-    pub(super) fn add(&mut self, record: &RequestRecord, tokens: &[TokenRun]) {
-        let ok = record.outcome.is_ok();
-        self.failures += u64::from(super::is_failure(record.outcome));
+    pub(super) fn add(&mut self, request: &Seen, tokens: &[TokenRun]) {
+        let ok = request.outcome.is_ok();
+        self.failures += u64::from(super::is_failure(request.outcome));
         for (ix, metric) in Metric::ALL.into_iter().enumerate() {
-            let value = metric.of(record).and_then(ns_of_ms).filter(|_| ok || metric.precedes_send());
+            let value = request.ns(metric).filter(|_| ok || metric.precedes_send());
             match value {
                 Some(ns) => self.counted[ix].add(ns),
                 None if metric == Metric::Itl => self.add_gaps(ix, ok, tokens),

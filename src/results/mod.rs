@@ -22,11 +22,13 @@ pub mod page;
 mod percentiles;
 mod read;
 pub mod render;
+mod seen;
 mod sentence;
 mod sessions;
 pub mod stats;
 mod summary;
 pub mod sweep;
+mod vocabulary;
 mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
@@ -35,7 +37,9 @@ pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotSh
 pub use distribution::Distribution;
 pub use fairness::{Contrast, Fairness, Pinned, Starved};
 pub use figure::{Better, Figure, Figures};
-pub use frame::{Batch, Cells, FrameWriter, GROUP_ROWS, Labels, Texts};
+pub use frame::{
+    Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
+};
 pub use index::{IndexUse, PromisesKept};
 pub use info::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
 pub use integrity::{Integrity, Verdict};

@@ -1,15 +1,13 @@
 //! Per execution mode: how often, how fast, at what cost, with what outcome.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::distribution::ns_of_ms;
 use super::outcomes::Outcomes;
+use super::seen::Seen;
 use super::stats::share;
-use super::{Distribution, Percentile};
-use crate::record::{ExecutionMode, RequestRecord};
+use super::{Distribution, Metric, Percentile};
+use crate::record::ExecutionMode;
 
 /// One row of the mode table. Latencies are of ok requests.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -46,8 +44,12 @@ pub struct ModeRow {
     pub mean_recomputed_tokens: Option<f64>,
 }
 
+/// All modes, by their place in [`ExecutionMode::ALL`]; those that nothing took are empty.
+#[derive(Debug, Default)]
+pub(super) struct ModeTallies([Option<Box<ModeTally>>; ExecutionMode::ALL.len()]);
+
 #[derive(Debug)]
-pub(super) struct ModeTally {
+struct ModeTally {
     outcomes: Outcomes,
     ttft: Distribution,
     e2e: Distribution,
@@ -57,8 +59,23 @@ pub(super) struct ModeTally {
     recomputed_tokens: u64,
 }
 
+impl ModeTallies {
+    pub(super) fn add(&mut self, request: &Seen) {
+        self.0[request.mode as usize].get_or_insert_with(|| Box::new(ModeTally::new())).add(request);
+    }
+
+    /// Rows by falling count, ties in the order of [`ExecutionMode::ALL`].
+    pub(super) fn rows(&self, recorded: u64) -> Vec<ModeRow> {
+        let tallies = ExecutionMode::ALL.iter().zip(&self.0);
+        let row = |(mode, tally): (&ExecutionMode, &Option<Box<ModeTally>>)| Some(tally.as_ref()?.row(*mode, recorded));
+        let mut rows: Vec<ModeRow> = tallies.filter_map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.n));
+        rows
+    }
+}
+
 impl ModeTally {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         ModeTally {
             outcomes: Outcomes::default(),
             ttft: Distribution::new(),
@@ -70,23 +87,23 @@ impl ModeTally {
         }
     }
 
-    pub(super) fn add(&mut self, record: &RequestRecord) {
-        self.outcomes.count(record.outcome);
+    fn add(&mut self, request: &Seen) {
+        self.outcomes.count(request.outcome);
         // A refused or lost request was never computed, whatever its length.
-        let computed = record.outcome.is_ok() || record.prefill_ms.is_some();
-        if let Some(cached) = record.cached_tokens.filter(|_| computed) {
+        let computed = request.outcome.is_ok() || request.was_prefilled;
+        if let Some(cached) = request.cached_tokens.filter(|_| computed) {
             self.known_cached += 1;
-            self.prefilled_tokens += u64::from(record.input_tokens.saturating_sub(cached));
-            self.recomputed_tokens += u64::from(record.ideal_hit_tokens.saturating_sub(cached));
+            self.prefilled_tokens += u64::from(request.input_tokens.saturating_sub(cached));
+            self.recomputed_tokens += u64::from(request.ideal_hit_tokens.saturating_sub(cached));
         }
-        if record.outcome.is_ok() {
+        if request.outcome.is_ok() {
             let parts = [
-                (&mut self.ttft, record.ttft_ms),
-                (&mut self.e2e, record.e2e_ms),
-                (&mut self.kv_transfer, record.kv_transfer_ms),
+                (&mut self.ttft, Metric::Ttft),
+                (&mut self.e2e, Metric::E2e),
+                (&mut self.kv_transfer, Metric::KvTransfer),
             ];
-            for (distribution, value) in parts {
-                value.and_then(ns_of_ms).into_iter().for_each(|ns| distribution.add(ns));
+            for (distribution, metric) in parts {
+                request.ns(metric).into_iter().for_each(|ns| distribution.add(ns));
             }
         }
     }
@@ -113,11 +130,4 @@ impl ModeTally {
             mean_recomputed_tokens: share(self.recomputed_tokens, self.known_cached),
         }
     }
-}
-
-/// Rows by falling count, ties in the order of [`ExecutionMode::ALL`].
-pub(super) fn rows(modes: &BTreeMap<ExecutionMode, ModeTally>, recorded: u64) -> Vec<ModeRow> {
-    let mut rows: Vec<ModeRow> = modes.iter().map(|(mode, tally)| tally.row(*mode, recorded)).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.n));
-    rows
 }

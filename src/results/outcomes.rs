@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::seen::Seen;
 use super::stats::share;
-use crate::record::{Outcome, RequestRecord};
+use crate::record::Outcome;
 
 /// Counts of every outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
@@ -101,52 +102,58 @@ impl Outcomes {
     }
 }
 
-/// Gathers [`ErrorGroup`]s.
+/// Gathers [`ErrorGroup`]s, by outcome and class.
 #[derive(Debug, Default)]
-pub(super) struct ErrorTally(BTreeMap<(Outcome, String), ErrorEntry>);
+pub(super) struct ErrorTally(BTreeMap<Outcome, BTreeMap<String, ErrorEntry>>);
 
 #[derive(Debug)]
 struct ErrorEntry {
     count: u64,
-    sessions: BTreeSet<String>,
+    sessions: BTreeSet<u32>,
     example: Option<String>,
     example_request: String,
 }
 
 impl ErrorTally {
-    pub(super) fn add(&mut self, record: &RequestRecord) {
-        if !is_failure(record.outcome) {
+    pub(super) fn add(&mut self, request: &Seen) {
+        if !is_failure(request.outcome) {
             return;
         }
-        let class = record.error_class.as_deref().unwrap_or("unclassified");
-        let entry = self.0.entry((record.outcome, class.into())).or_insert_with(|| ErrorEntry {
-            count: 0,
-            sessions: BTreeSet::new(),
-            example: None,
-            example_request: record.request_id.clone(),
-        });
-        entry.count += 1;
-        if !entry.sessions.contains(&record.session_id) {
-            entry.sessions.insert(record.session_id.clone());
+        let class = request.error_class.unwrap_or("unclassified");
+        let classes = self.0.entry(request.outcome).or_default();
+        if !classes.contains_key(class) {
+            classes.insert(class.into(), ErrorEntry::first(request));
         }
-        if entry.example.is_none() && record.error_message.is_some() {
-            entry.example.clone_from(&record.error_message);
-            entry.example_request.clone_from(&record.request_id);
+        let Some(entry) = classes.get_mut(class) else { return };
+        entry.count += 1;
+        entry.sessions.insert(request.session.ix);
+        if let (None, Some(words)) = (&entry.example, request.error_message) {
+            entry.example = Some(words.into());
+            entry.example_request = request.request_id.into();
         }
     }
 
     /// Groups by falling count.
     pub(super) fn groups(&self) -> Vec<ErrorGroup> {
-        let group = |((outcome, class), entry): (&(Outcome, String), &ErrorEntry)| ErrorGroup {
-            outcome: *outcome,
-            class: class.clone(),
+        let group = |outcome: Outcome, class: &str, entry: &ErrorEntry| ErrorGroup {
+            outcome,
+            class: class.into(),
             count: entry.count,
             sessions: entry.sessions.len() as u64,
             example: entry.example.clone(),
             example_request: entry.example_request.clone(),
         };
-        let mut groups: Vec<ErrorGroup> = self.0.iter().map(group).collect();
+        let of_outcome = |(outcome, classes): (&Outcome, &BTreeMap<String, ErrorEntry>)| -> Vec<ErrorGroup> {
+            classes.iter().map(|(class, entry)| group(*outcome, class, entry)).collect()
+        };
+        let mut groups: Vec<ErrorGroup> = self.0.iter().flat_map(of_outcome).collect();
         groups.sort_by_key(|group| std::cmp::Reverse(group.count));
         groups
+    }
+}
+
+impl ErrorEntry {
+    fn first(request: &Seen) -> ErrorEntry {
+        ErrorEntry { count: 0, sessions: BTreeSet::new(), example: None, example_request: request.request_id.into() }
     }
 }

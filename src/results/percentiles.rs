@@ -65,6 +65,11 @@ impl Percentiles {
         self.0.iter().copied()
     }
 
+    /// One alone.
+    pub fn only(percentile: Percentile) -> Percentiles {
+        Percentiles(vec![percentile])
+    }
+
     /// These and one more.
     pub fn with(mut self, percentile: Percentile) -> Percentiles {
         self.0.push(percentile);

@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::distribution::{ms, ns_of_ms};
+use super::distribution::ms;
+use super::seen::{Name, Seen};
 use super::stats::share;
-use super::{Percentile, is_failure};
-use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord, SessionFacts};
+use super::vocabulary::Vocabulary;
+use super::{Metric, Percentile, is_failure};
+use crate::record::{ExecutionMode, ModeReason, Outcome, SessionFacts};
 
 /// One row of the session table, a line of `sessions.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -86,8 +88,7 @@ struct Turn {
 }
 
 #[derive(Debug)]
-pub(super) struct SessionTally {
-    id: String,
+struct SessionTally {
     first_scheduled_ns: u64,
     /// First send and last end; `None` while nothing was sent.
     live_ns: Option<(u64, u64)>,
@@ -95,15 +96,20 @@ pub(super) struct SessionTally {
     e2e_ns: Vec<u64>,
     peak_input_tokens: u32,
     peak_context_tokens: u64,
-    served_by: BTreeSet<String>,
-    meant_for: BTreeMap<String, u64>,
+    /// Workers by the number of their name.
+    served_by: BTreeSet<u32>,
+    meant_for: BTreeMap<u32, u64>,
 }
 
-/// All sessions, in the order their first records came.
+/// All sessions, by the number of their id: in the order their first records came.
 #[derive(Debug, Default)]
-pub(super) struct SessionTallies {
-    tallies: Vec<SessionTally>,
-    by_id: HashMap<String, usize>,
+pub(super) struct SessionTallies(Vec<SessionTally>);
+
+/// The names behind the numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names<'a> {
+    pub sessions: &'a Vocabulary,
+    pub workers: &'a Vocabulary,
 }
 
 impl SessionRow {
@@ -114,39 +120,36 @@ impl SessionRow {
 }
 
 impl SessionTallies {
-    pub(super) fn add(&mut self, record: &RequestRecord) {
-        let ix = match self.by_id.get(&record.session_id) {
-            Some(ix) => *ix,
-            None => {
-                self.by_id.insert(record.session_id.clone(), self.tallies.len());
-                self.tallies.push(SessionTally::new(record.session_id.clone()));
-                self.tallies.len() - 1
-            }
-        };
-        self.tallies[ix].add(record);
+    pub(super) fn add(&mut self, request: &Seen) {
+        let ix = request.session.ix as usize;
+        if self.0.len() <= ix {
+            self.0.resize_with(ix + 1, SessionTally::new);
+        }
+        self.0[ix].add(request);
     }
 
     /// Mean over sessions of their largest prompt with its answer, tokens.
     pub(super) fn mean_peak_context(&self) -> Option<f64> {
-        share(self.tallies.iter().map(|tally| tally.peak_context_tokens).sum(), self.tallies.len() as u64)
+        share(self.0.iter().map(|tally| tally.peak_context_tokens).sum(), self.0.len() as u64)
     }
 
     /// Rows by arrival rank. Without facts (an unfinished run) the rank is the order of the first scheduled turns.
-    pub(super) fn rows(&self, facts: &[SessionFacts]) -> Vec<SessionRow> {
+    pub(super) fn rows(&self, names: Names, facts: &[SessionFacts]) -> Vec<SessionRow> {
         let facts: HashMap<&str, &SessionFacts> = facts.iter().map(|fact| (fact.session_id.as_str(), fact)).collect();
-        let mut order: Vec<&SessionTally> = self.tallies.iter().collect();
-        order.sort_by_key(|tally| tally.first_scheduled_ns);
-        let row =
-            |(ix, tally): (usize, &&SessionTally)| tally.row(ix as u32 + 1, facts.get(tally.id.as_str()).copied());
+        let mut order: Vec<(&SessionTally, &str)> = self.0.iter().zip(names.sessions.list().iter()).collect();
+        order.sort_by_key(|(tally, _)| tally.first_scheduled_ns);
+        let row = |(ix, (tally, id)): (usize, &(&SessionTally, &str))| {
+            tally.row(id, names.workers, ix as u32 + 1, facts.get(id).copied())
+        };
         let mut rows: Vec<SessionRow> = order.iter().enumerate().map(row).collect();
         rows.sort_by_key(|row| row.arrival_rank);
         rows
     }
 
     /// Most sessions at once between their first send and their last end, of those that asked for a slot.
-    pub(super) fn most_live(&self, rows: &[SessionRow]) -> u64 {
+    pub(super) fn most_live(&self, ids: &Vocabulary, rows: &[SessionRow]) -> u64 {
         let asking = rows.iter().filter(|row| row.asks_for_slot());
-        let tallies = asking.filter_map(|row| self.by_id.get(&row.session_id)).map(|ix| &self.tallies[*ix]);
+        let tallies = asking.filter_map(|row| ids.find(&row.session_id)).map(|ix| &self.0[ix as usize]);
         let mut edges: Vec<(u64, i64)> =
             tallies.filter_map(|tally| tally.live_ns).flat_map(|(first, last)| [(first, 1), (last, -1)]).collect();
         // A session that ends when another begins makes room for it.
@@ -159,27 +162,21 @@ impl SessionTallies {
     }
 
     /// Sessions of the run without a record, and sessions with records that are not in the run.
-    pub(super) fn unmatched(&self, facts: &[SessionFacts], sessions: u64) -> (u64, u64) {
-        let recorded = self.tallies.len() as u64;
+    pub(super) fn unmatched(&self, ids: &Vocabulary, facts: &[SessionFacts], sessions: u64) -> (u64, u64) {
+        let recorded = self.0.len() as u64;
         if facts.is_empty() {
             let known = if sessions > 0 { sessions } else { recorded };
             return (known.saturating_sub(recorded), recorded.saturating_sub(known));
         }
-        let silent = facts.iter().filter(|facts| !self.by_id.contains_key(&facts.session_id)).count() as u64;
+        let silent = facts.iter().filter(|facts| ids.find(&facts.session_id).is_none()).count() as u64;
         let matched = facts.len() as u64 - silent;
         (silent, recorded.saturating_sub(matched))
     }
 }
 
-/// Prompt and answer asked for.
-pub(super) fn context_tokens(record: &RequestRecord) -> u64 {
-    u64::from(record.input_tokens) + u64::from(record.expected_output_tokens)
-}
-
 impl SessionTally {
-    fn new(id: String) -> Self {
+    fn new() -> Self {
         SessionTally {
-            id,
             first_scheduled_ns: u64::MAX,
             live_ns: None,
             turns: Vec::new(),
@@ -191,37 +188,36 @@ impl SessionTally {
         }
     }
 
-    fn add(&mut self, record: &RequestRecord) {
-        self.first_scheduled_ns = self.first_scheduled_ns.min(record.scheduled_ns);
-        self.peak_context_tokens = self.peak_context_tokens.max(context_tokens(record));
-        if let Some(sent_ns) = record.sent_ns {
-            let (first, last) = self.live_ns.unwrap_or((sent_ns, record.ended_ns));
-            self.live_ns = Some((first.min(sent_ns), last.max(record.ended_ns)));
+    fn add(&mut self, request: &Seen) {
+        self.first_scheduled_ns = self.first_scheduled_ns.min(request.scheduled_ns);
+        self.peak_context_tokens = self.peak_context_tokens.max(request.context_tokens());
+        if let Some(sent_ns) = request.sent_ns {
+            let (first, last) = self.live_ns.unwrap_or((sent_ns, request.ended_ns));
+            self.live_ns = Some((first.min(sent_ns), last.max(request.ended_ns)));
         }
-        self.peak_input_tokens = self.peak_input_tokens.max(record.input_tokens);
+        self.peak_input_tokens = self.peak_input_tokens.max(request.input_tokens);
         self.turns.push(Turn {
-            turn_id: record.turn_id,
-            line: record.trace_line,
-            mode: record.execution_mode,
-            reason: record.mode_reason,
-            outcome: record.outcome,
+            turn_id: request.turn_id,
+            line: request.trace_line,
+            mode: request.mode,
+            reason: request.reason,
+            outcome: request.outcome,
         });
-        if record.outcome.is_ok() {
-            self.e2e_ns.extend(record.e2e_ms.and_then(ns_of_ms));
+        if request.outcome.is_ok() {
+            self.e2e_ns.extend(request.ns(Metric::E2e));
         }
-        if let Some(worker) = record.decode_worker_actual.as_deref().filter(|worker| !self.served_by.contains(*worker))
-        {
-            self.served_by.insert(worker.into());
+        if let Some(Name { ix, .. }) = request.decode_worker_actual {
+            self.served_by.insert(ix);
         }
-        if let Some(worker) = record.decode_worker_intended.as_deref().or(record.decode_worker_actual.as_deref()) {
-            match self.meant_for.get_mut(worker) {
-                Some(count) => *count += 1,
-                None => drop(self.meant_for.insert(worker.into(), 1)),
-            }
+        if let Some(Name { ix, .. }) = request.decode_worker_intended.or(request.decode_worker_actual) {
+            *self.meant_for.entry(ix).or_insert(0) += 1;
         }
     }
 
-    fn row(&self, rank: u32, facts: Option<&SessionFacts>) -> SessionRow {
+    fn row(&self, id: &str, workers: &Vocabulary, rank: u32, facts: Option<&SessionFacts>) -> SessionRow {
+        let worker = |ix: u32| workers.list().get(ix);
+        let served_by: BTreeSet<&str> = self.served_by.iter().map(|ix| worker(*ix)).collect();
+        let meant_for: BTreeMap<&str, u64> = self.meant_for.iter().map(|(ix, count)| (worker(*ix), *count)).collect();
         let mut turns = self.turns.clone();
         turns.sort_unstable();
         let mut e2e = self.e2e_ns.clone();
@@ -232,15 +228,15 @@ impl SessionTally {
         let (later_turns, direct_turns) = (later.len() as u64, count(Turn::is_direct));
         let modes = |mode: ExecutionMode| turns.iter().filter(|turn| turn.mode == mode).count() as u64;
         SessionRow {
-            session_id: self.id.clone(),
+            session_id: id.into(),
             arrival_rank: facts.map_or(rank, |facts| facts.arrival_rank),
             turns: facts.map_or(turns.len() as u64, |facts| facts.planned_turns.into()),
             sent: turns.iter().filter(|turn| turn.was_sent()).count() as u64,
             ok: turns.iter().filter(|turn| turn.outcome.is_ok()).count() as u64,
             incomplete: facts.is_some_and(|facts| facts.incomplete),
             peak_input_tokens: self.peak_input_tokens,
-            workers: self.served_by.iter().cloned().collect(),
-            pinned_worker: most_frequent(&self.meant_for),
+            workers: served_by.into_iter().map(String::from).collect(),
+            pinned_worker: most_frequent(&meant_for).map(String::from),
             later_turns,
             direct_turns,
             direct_share: share(direct_turns, later_turns),

@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::distribution::{ms, ns_of_ms};
+use super::distribution::ms;
+use super::seen::{Name, Seen};
 use super::stats::{binomial_tail, share};
-use super::{Percentile, is_failure};
+use super::vocabulary::Vocabulary;
+use super::{Metric, Percentile, is_failure};
 use crate::base::{Role, WorkerId};
-use crate::record::{RequestRecord, TransferRecord, WorkerRecord};
+use crate::record::{TransferRecord, WorkerRecord};
 
 /// A worker is marked hot above this multiple of its role's mean.
 const HOT_OVER_MEAN: f64 = 1.5;
@@ -91,8 +93,9 @@ pub struct Concentration {
     pub p_value: f64,
 }
 
+/// All workers, by the number of their name.
 #[derive(Debug, Default)]
-pub(super) struct WorkerTallies(BTreeMap<String, WorkerTally>);
+pub(super) struct WorkerTallies(Vec<WorkerTally>);
 
 #[derive(Debug, Default)]
 struct WorkerTally {
@@ -102,31 +105,41 @@ struct WorkerTally {
 }
 
 impl WorkerTallies {
-    pub(super) fn add(&mut self, record: &RequestRecord) {
-        for worker in [&record.prefill_worker, &record.decode_worker_actual].into_iter().flatten() {
-            if !self.0.contains_key(worker) {
-                self.0.insert(worker.clone(), WorkerTally::default());
+    pub(super) fn add(&mut self, request: &Seen) {
+        for Name { ix, .. } in [request.prefill_worker, request.decode_worker_actual].into_iter().flatten() {
+            let ix = ix as usize;
+            if self.0.len() <= ix {
+                self.0.resize_with(ix + 1, WorkerTally::default);
             }
-            let Some(tally) = self.0.get_mut(worker) else { continue };
+            let tally = &mut self.0[ix];
             tally.requests += 1;
-            tally.bad += u64::from(is_failure(record.outcome));
-            if record.outcome.is_ok() {
-                tally.e2e_ns.extend(record.e2e_ms.and_then(ns_of_ms));
+            tally.bad += u64::from(is_failure(request.outcome));
+            if request.outcome.is_ok() {
+                tally.e2e_ns.extend(request.ns(Metric::E2e));
             }
         }
     }
 
     /// Rows of every worker configured, accounted for or seen, by role and number.
-    pub(super) fn rows(&self, configured: &[String], accounts: &[WorkerRecord]) -> Vec<WorkerRow> {
+    pub(super) fn rows(
+        &mut self,
+        names: &Vocabulary,
+        configured: &[String],
+        accounts: &[WorkerRecord],
+    ) -> Vec<WorkerRow> {
         let accounts: BTreeMap<&str, &WorkerRecord> = accounts.iter().map(|a| (a.worker.as_str(), a)).collect();
-        let seen = self.0.keys().map(String::as_str);
-        let mut names: Vec<&str> =
+        // One that was only meant for a request has a name and no request.
+        let seen = names.list().iter().zip(&self.0).filter(|(_, tally)| tally.requests > 0).map(|(name, _)| name);
+        let mut every: Vec<&str> =
             configured.iter().map(String::as_str).chain(accounts.keys().copied()).chain(seen).collect();
-        names.sort_by_key(|name| (name.parse::<WorkerId>().ok(), *name));
-        names.dedup();
-        let nothing = WorkerTally::default();
-        let row = |name: &str| self.0.get(name).unwrap_or(&nothing).row(name, accounts.get(name).copied());
-        let mut rows: Vec<WorkerRow> = names.into_iter().map(row).collect();
+        every.sort_by_key(|name| (name.parse::<WorkerId>().ok(), *name));
+        every.dedup();
+        let mut nothing = WorkerTally::default();
+        let row = |name: &str| {
+            let tally = names.find(name).and_then(|ix| self.0.get_mut(ix as usize));
+            tally.unwrap_or(&mut nothing).row(name, accounts.get(name).copied())
+        };
+        let mut rows: Vec<WorkerRow> = every.into_iter().map(row).collect();
         let means: BTreeMap<String, f64> =
             spreads(&rows).into_iter().filter_map(|spread| Some((spread.role, spread.mean_requests?))).collect();
         for row in &mut rows {
@@ -139,10 +152,10 @@ impl WorkerTallies {
 }
 
 impl WorkerTally {
-    fn row(&self, name: &str, account: Option<&WorkerRecord>) -> WorkerRow {
-        let mut e2e = self.e2e_ns.clone();
-        e2e.sort_unstable();
-        let percentile_ms = |percentile: Percentile| percentile.of_sorted(&e2e).map(ms);
+    /// Sorts what it has.
+    fn row(&mut self, name: &str, account: Option<&WorkerRecord>) -> WorkerRow {
+        self.e2e_ns.sort_unstable();
+        let percentile_ms = |percentile: Percentile| percentile.of_sorted(&self.e2e_ns).map(ms);
         WorkerRow {
             worker: name.into(),
             role: account.map_or_else(|| role_of(name).into(), |account| account.role.clone()),
@@ -245,7 +258,7 @@ mod tests {
     #[test]
     fn workers_sort_by_number() {
         let names = ["D10", "D2", "P0", "odd"].map(String::from);
-        let rows = WorkerTallies::default().rows(&names, &[]);
+        let rows = WorkerTallies::default().rows(&Vocabulary::default(), &names, &[]);
         let order: Vec<&str> = rows.iter().map(|row| row.worker.as_str()).collect();
         assert_eq!(order, ["odd", "P0", "D2", "D10"]);
     }

@@ -10,6 +10,7 @@ mod index;
 mod reading;
 mod schema;
 mod story;
+mod table;
 
 use std::path::PathBuf;
 

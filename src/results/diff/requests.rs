@@ -99,7 +99,7 @@ impl Requests {
     }
 
     /// Whether no two of these have a request in common: parts of one run rather than repeats of it.
-    pub fn are_parts(files: &[Requests]) -> bool {
+    pub fn are_parts(files: &[&Requests]) -> bool {
         let mut keys: Vec<(&str, u32)> = Vec::new();
         let mut distinct = 0;
         for file in files {

@@ -3,9 +3,10 @@
 //! No string is made per row: a label is a number, the same in every batch of a file, and its word is looked up where it is
 //! shown. Invariant: a column that was not asked for, or is asked for as another type, is a fault of the caller.
 
+use super::Group;
 use super::columns::{COLUMNS, Column, Kind, Value, values};
-use super::words::{Vocabulary, WordList};
 use crate::record::RequestRecord;
+use crate::results::vocabulary::{Vocabulary, WordList};
 
 /// Number that stands for null among the numbers of words.
 pub(super) const NO_WORD: u32 = u32::MAX;
@@ -160,6 +161,23 @@ impl Batch {
         self.columns.iter_mut().flatten().for_each(Data::clear);
     }
 
+    /// Takes the rows of a row group in the place of its own; labels keep their numbers.
+    ///
+    /// # Panics
+    /// When the group lacks a column of the batch.
+    pub fn adopt(&mut self, group: Group) {
+        self.next();
+        self.rows = group.rows;
+        let columns = self.columns.iter_mut().zip(&mut self.vocabularies);
+        for ((own, vocabulary), (read, column)) in columns.zip(group.columns.into_iter().zip(COLUMNS)) {
+            let Some(own) = own else { continue };
+            *own = read.unwrap_or_else(|| panic!("column `{}` was not read", column.name));
+            if let (Data::Words(words), Kind::Label) = (own, column.kind) {
+                words.renumber(vocabulary);
+            }
+        }
+    }
+
     fn data(&self, name: &str) -> (usize, &Data) {
         let at = Column::place(name).unwrap_or_else(|| panic!("`{name}` is no field of a record"));
         (at, self.columns[at].as_ref().unwrap_or_else(|| panic!("column `{name}` was not asked for")))
@@ -210,6 +228,30 @@ impl Data {
                 words.list.clear();
             }
         }
+    }
+}
+
+impl Data {
+    /// The first row without a value.
+    pub(super) fn first_null(&self) -> Option<usize> {
+        match self {
+            Data::U32(Numbers { valid, .. })
+            | Data::U64(Numbers { valid, .. })
+            | Data::F64(Numbers { valid, .. })
+            | Data::Bool(Numbers { valid, .. }) => valid.iter().position(|valid| !valid),
+            Data::Words(words) => words.codes.iter().position(|code| *code == NO_WORD),
+        }
+    }
+}
+
+impl Words {
+    /// From the numbers of its own list to those of the file.
+    fn renumber(&mut self, vocabulary: &mut Vocabulary) {
+        let numbers: Vec<u32> = self.list.iter().map(|word| vocabulary.number(word)).collect();
+        for code in self.codes.iter_mut().filter(|code| **code != NO_WORD) {
+            *code = numbers[*code as usize];
+        }
+        self.list.clear();
     }
 }
 

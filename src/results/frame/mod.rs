@@ -6,11 +6,16 @@
 
 mod batch;
 mod columns;
-mod words;
+mod decode;
+mod error;
+mod page;
+mod read;
 mod write;
 
 pub use batch::{Batch, Cells, Labels, Texts};
 pub use columns::{COLUMNS, Column, Kind};
+pub use error::FrameError;
+pub use read::{FrameReader, Group};
 pub use write::{FrameWriter, Kind as SheetKind, Scalar, write_sheet};
 
 /// Rows of a row group, and of a batch of records.

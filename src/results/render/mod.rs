@@ -2,6 +2,8 @@
 //!
 //! Computes nothing. Text is plain ASCII-safe Unicode within the width given; colour only repeats what words say.
 
+pub mod diff;
+mod page;
 pub(in crate::results) mod summary;
 mod sweep;
 mod table;

@@ -2,7 +2,8 @@
 //!
 //! Integrity comes above the numbers, and a headline that may not be read is not printed.
 
-use super::table::{BOLD, Format, GREEN, RED, Style, cut, paint, visible};
+use super::page::{Page, wrap};
+use super::table::{BOLD, Format, GREEN, RED, Style, paint, visible};
 use super::tables;
 use crate::base::words::{count, percent, plural, rate, seconds, tokens};
 use crate::record::{HarnessFacts, Outcome};
@@ -19,14 +20,12 @@ pub struct Extras {
     pub files: Option<String>,
 }
 
-/// Width of the labels at the left.
-const LABEL: usize = 10;
 /// Workers named with their starved sessions.
 const PINNED_SHOWN: usize = 8;
 
 /// The summary as text; every line ends with a line feed.
 pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
-    let mut page = Page { text: String::new(), style };
+    let mut page = Page::new(style);
     for line in wrap(&visible(&headline(summary, extras)), style.width) {
         page.text += &(paint(&line, BOLD, style) + "\n");
     }
@@ -44,56 +43,6 @@ pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
     page.section("harness", summary.harness.as_ref().map(|facts| harness(facts, &summary.integrity)));
     page.section("files", extras.files.iter().cloned());
     page.text
-}
-
-/// Lines with a label at the left of the first.
-struct Page {
-    text: String,
-    style: Style,
-}
-
-impl Page {
-    fn section(&mut self, label: &str, lines: impl IntoIterator<Item = String>) {
-        let mut label = label;
-        for line in lines {
-            for part in wrap(&visible(&line), self.style.width.saturating_sub(LABEL)) {
-                self.text += &format!("{label:<LABEL$}{part}\n");
-                label = "";
-            }
-        }
-    }
-
-    /// A section of one line in which `word` stands out.
-    fn section_with(&mut self, label: &str, line: String, word: &str, color: &str) {
-        let start = self.text.len();
-        self.section(label, [line]);
-        let section = self.text.split_off(start);
-        self.text += &section.replacen(word, &paint(word, color, self.style), 1);
-    }
-}
-
-/// Breaks a line that is too long: between parts set apart by ` · `, else at spaces; a longer word is cut.
-fn wrap(line: &str, width: usize) -> Vec<String> {
-    if line.chars().count() <= width {
-        return vec![line.into()];
-    }
-    let between = if line.contains(" · ") { " · " } else { " " };
-    let indent = "  ";
-    let mut parts: Vec<String> = Vec::new();
-    for piece in line.split(between) {
-        let joined = parts.last().map(|part| format!("{part}{between}{piece}"));
-        match (joined.filter(|joined| joined.chars().count() <= width), parts.last_mut()) {
-            (Some(joined), Some(part)) => *part = joined,
-            (_, None) => parts.push(piece.into()),
-            (None, Some(_)) => parts.push(format!("{indent}{piece}")),
-        }
-    }
-    let fits = |part: &String| part.chars().count() <= width;
-    let cut_or_wrapped = |part: String| match part {
-        part if fits(&part) || between == " " => vec![cut(&part, width)],
-        part => wrap(part.trim_start(), width),
-    };
-    parts.into_iter().flat_map(cut_or_wrapped).collect()
 }
 
 pub(in crate::results) fn index(index: &IndexUse) -> String {

@@ -131,7 +131,7 @@ impl Table {
 
     /// Title, key and whether it is text, of every column.
     pub(in crate::results) fn head(&self) -> impl Iterator<Item = (&str, &str, bool)> {
-        self.columns.iter().map(|column| (column.title, column.key, column.left))
+        self.columns.iter().map(|column| (column.title.as_ref(), column.key.as_ref(), column.left))
     }
 
     /// The rows: what each cell shows, and its raw form.

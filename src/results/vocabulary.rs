@@ -1,4 +1,4 @@
-//! Words by number: those of one row group, and those of a whole file.
+//! Words by number: those of a row group, of a column, of a run.
 
 use std::collections::HashMap;
 
@@ -55,6 +55,12 @@ impl Vocabulary {
         number
     }
 
+    /// The number of `word`, if it was met.
+    pub(super) fn find(&self, word: &str) -> Option<u32> {
+        self.numbers.get(word).copied()
+    }
+
+    /// The words by number.
     pub(super) fn list(&self) -> &WordList {
         &self.list
     }
