@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::cli::cluster::ClusterCommand;
 use crate::cli::completions::CompletionsArgs;
+use crate::cli::diff::DiffArgs;
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::index::IndexCommand;
 use crate::cli::preflight::PreflightArgs;
@@ -11,6 +12,7 @@ use crate::cli::replay::ReplayArgs;
 use crate::cli::report::ReportArgs;
 use crate::cli::router::RouterArgs;
 use crate::cli::scenario::ScenarioCommand;
+use crate::cli::sweep::SweepArgs;
 use crate::cli::terminal::ColorWhen;
 use crate::cli::trace::TraceCommand;
 use crate::cli::worker::WorkerArgs;
@@ -21,10 +23,14 @@ Examples:
   pdreplay replay
   # a recorded trace on a shipped scenario
   pdreplay replay trace.jsonl.zst --scenario v3-1p7d
+  # policies × caps × topologies, each run five times
+  pdreplay sweep cap-policy
   # what to expect, without a run
   pdreplay preflight --set admission.cap_max=4
   # who starved, and why
   pdreplay report outputs/NAME --sessions
+  # what changed between two runs
+  pdreplay diff outputs/BASE outputs/NEW
   # what is in a trace
   pdreplay trace inspect trace.jsonl.zst
 
@@ -56,12 +62,16 @@ pub struct Args {
 pub enum Command {
     /// Replay a trace on an emulated cluster in virtual time, or on a real one, and print the summary.
     Replay(Box<ReplayArgs>),
+    /// Run every combination of a sweep file's values, resumable, and print one table over all runs.
+    Sweep(Box<SweepArgs>),
     /// Say what a run would meet: slots, capacity, distortion by the time scale, conflicts. Sends nothing.
     Preflight(Box<PreflightArgs>),
     /// Say what the scenario's real target is and can do, and what will be off: asks it, generates a token or two.
     Doctor(Box<DoctorArgs>),
     /// Tables of a run, also of one that was interrupted, killed or is under way.
     Report(ReportArgs),
+    /// Compare two runs, or two groups of repeats: what changed, where it comes from, who starved or was freed.
+    Diff(Box<DiffArgs>),
     /// Look at, check, make, convert and cut traces.
     #[command(subcommand)]
     Trace(TraceCommand),

@@ -173,7 +173,7 @@ fn stopped(error: SimError) -> Failure {
 /// A result that could not be written; the error names path and cause.
 pub fn broken(error: io::Error) -> Failure {
     let hint = format!("{}; what was written before, if anything, is kept", way_out(&error));
-    Failure::broke(error).hint(hint)
+    Failure::broke(error).hint(hint).of_write()
 }
 
 fn state_of(status: RunStatus) -> RunState {

@@ -40,6 +40,8 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// Ways out, one sentence each.
     pub hints: Vec<String>,
+    /// Results cannot be written: the next run would meet the same.
+    pub is_write: bool,
 }
 
 impl Failure {
@@ -51,12 +53,18 @@ impl Failure {
     /// Several things wrong with the input, each a line of its own: exit 2.
     pub fn inputs(causes: impl IntoIterator<Item: Display>) -> Failure {
         let causes = causes.into_iter().map(|cause| cause.to_string()).collect();
-        Failure { exit: Exit::Usage, causes, hints: Vec::new() }
+        Failure { exit: Exit::Usage, causes, hints: Vec::new(), is_write: false }
     }
 
     /// Something broke while running or writing: exit 1.
     pub fn broke(cause: impl Display) -> Failure {
-        Failure { exit: Exit::Broke, causes: vec![cause.to_string()], hints: Vec::new() }
+        Failure { exit: Exit::Broke, causes: vec![cause.to_string()], hints: Vec::new(), is_write: false }
+    }
+
+    /// Says that results cannot be written.
+    pub fn of_write(mut self) -> Failure {
+        self.is_write = true;
+        self
     }
 
     /// Adds a way out.

@@ -96,6 +96,33 @@ impl FoundRun {
         })
     }
 
+    /// The summary of files of records that together are one run.
+    pub fn summarise_parts(
+        parts: &[&FoundRun],
+        percentiles: &Percentiles,
+        terminal: &Terminal,
+    ) -> Result<RunSummary, Failure> {
+        let columns = [Accumulator::columns(), BareInfo::COLUMNS.to_vec()].concat();
+        let mut bare = BareInfo::default();
+        let mut accumulator = Accumulator::new(percentiles.clone());
+        for part in parts {
+            // A part has no folder around it, so nothing is ever read a second time from another file.
+            part.fold_batches(
+                &columns,
+                terminal,
+                || Ok(()),
+                |(), batch| {
+                    bare.add(batch);
+                    accumulator.push_batch(batch);
+                    Ok(())
+                },
+            )?;
+        }
+        let first = parts.first().map_or(Path::new(""), |part| part.requests.as_path());
+        let info = bare.finish(first);
+        accumulator.finish(&RunFacts::default(), &info).map_err(Failure::input)
+    }
+
     /// The summary in the folder of a run that ended; says why it cannot be used.
     fn stored(&self, terminal: &Terminal) -> Option<Stored> {
         self.manifest.as_ref()?.facts.as_ref()?;

@@ -49,6 +49,12 @@ pub fn count(path: &Path) -> Result<Ledger, Failure> {
     Ok(Ledger { table, cut_off })
 }
 
+/// The events of a file that [`count`] has read, up to its cut-off end; `None` when it is gone.
+pub fn each(path: &Path) -> Option<impl Iterator<Item = LedgerEvent>> {
+    let lines = BufReader::new(File::open(path).ok()?).lines();
+    Some(lines.map_while(|line| serde_json::from_str(&line.ok()?).ok()))
+}
+
 /// What is cut off is seen to be.
 fn short(detail: &str) -> String {
     let mut short: String = detail.chars().take(DETAIL_CHARS).collect();

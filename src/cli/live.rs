@@ -98,15 +98,15 @@ impl LiveArgs {
         flags.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag).collect()
     }
 
-    /// Refuses the address of a server, or its key, for a run that sends nothing to it.
-    pub fn check(&self, target: TargetArg) -> Result<(), Failure> {
+    /// Refuses the address of a server, or its key, for a run that sends nothing to it; `flag` would make it send.
+    pub fn check(&self, target: TargetArg, flag: &str) -> Result<(), Failure> {
         let key = self.api_key_env.iter().map(|_| "--api-key-env");
         let given: Vec<&str> = self.address_flags().into_iter().chain(key).collect();
         if target == TargetArg::Live || given.is_empty() {
             return Ok(());
         }
         let cause = format!("{} names a server, but the run is in virtual time and sends nothing", given.join(", "));
-        Err(Failure::input(cause).hint("add --target live, or leave the flag out"))
+        Err(Failure::input(cause).hint(format!("add {flag}, or leave {} out", given.join(", "))))
     }
 }
 

@@ -4,10 +4,10 @@
 //! Decides nothing about a run: it resolves what was asked, drives, and writes what comes out.
 
 mod args;
-mod band;
 mod batches;
 mod cluster;
 mod completions;
+mod diff;
 mod doctor;
 mod drive;
 mod exit;
@@ -21,6 +21,7 @@ mod live;
 mod man;
 mod messages;
 mod output;
+mod page;
 mod preflight;
 mod progress;
 mod provenance;
@@ -35,7 +36,9 @@ mod signals;
 mod stages;
 mod stdout;
 mod stored;
+mod sweep;
 mod terminal;
+mod threads;
 mod trace;
 mod use_hints;
 mod worker;
@@ -85,9 +88,11 @@ fn tell_of_lists(stop: &mut clap::Error) {
 fn dispatch(command: Command, terminal: &Terminal) -> Result<Exit, Failure> {
     match command {
         Command::Replay(args) => replay::run(&args, terminal),
+        Command::Sweep(args) => sweep::run(&args, terminal),
         Command::Preflight(args) => preflight::run(&args, terminal),
         Command::Doctor(args) => doctor::run(&args, terminal),
         Command::Report(args) => report::run(&args, terminal),
+        Command::Diff(args) => diff::run(&args, terminal),
         Command::Trace(command) => trace::run(&command, terminal),
         Command::Scenario(command) => scenario::run(&command),
         Command::Cluster(command) => cluster::run(&command, terminal),

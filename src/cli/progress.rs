@@ -13,7 +13,7 @@ use crate::cli::terminal::Terminal;
 use crate::replay::Progress;
 
 /// Time between plain lines.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+pub const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Reading that takes less shows no bar.
 const SHOW_READING_FROM: Duration = Duration::from_millis(500);
@@ -62,11 +62,7 @@ impl<'a> Display<'a> {
             return Display { messages, bar: None, schedule, shown_at: now, skipped: 0, stopping: false };
         }
         messages.settle();
-        let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::stderr_with_hz(10));
-        if let Ok(style) = ProgressStyle::with_template(BAR) {
-            bar.set_style(style);
-        }
-        Display { messages, bar: Some(bar), schedule, shown_at: now, skipped: 0, stopping: false }
+        Display { messages, bar: Some(bar(planned)), schedule, shown_at: now, skipped: 0, stopping: false }
     }
 
     /// A request was recorded as never sent.
@@ -123,6 +119,15 @@ impl<'a> Display<'a> {
             bar.finish_and_clear();
         }
     }
+}
+
+/// A bar on stderr for `planned` things.
+pub fn bar(planned: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::stderr_with_hz(10));
+    if let Ok(style) = ProgressStyle::with_template(BAR) {
+        bar.set_style(style);
+    }
+    bar
 }
 
 /// A bar for reading a long file: on a terminal only, and only when it takes a while.

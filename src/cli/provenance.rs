@@ -65,6 +65,7 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
             short_share_at_1x: gaps.under_service_share,
             short_share_at_scale: gaps.under_service_share_scaled,
         }),
+        predicted_direct_share: preflight.direct.as_ref().map(|direct| direct.predicted),
     }
 }
 
@@ -179,6 +180,7 @@ impl BareInfo {
             workers: Vec::new(),
             slots: None,
             gaps: None,
+            predicted_direct_share: None,
         }
     }
 }

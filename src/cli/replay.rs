@@ -80,7 +80,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let mut watch = Stopwatch::start();
     let signals = Signals::install()?;
     signals.end_at_once(true);
-    args.inputs.scenario.live.check(args.target)?;
+    args.inputs.scenario.live.check(args.target, "--target live")?;
     RunFolder::check(&wanted(args, ""))?;
     let mut inputs = args.inputs.resolve()?;
     watch.lap(Stage::Read);

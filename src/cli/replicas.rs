@@ -12,7 +12,6 @@ use std::thread;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::band::{Band, bands};
 use crate::cli::drive::{Finished, Job, broken, drive, write_json};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, RunFolder, replica_name};
@@ -23,7 +22,7 @@ use crate::cli::stages::Stopwatch;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::results::render::Format;
-use crate::results::{RunState, RunSummary};
+use crate::results::{Band, Figure, Figures, RunState, RunSummary, bands};
 use crate::scenario::{Scenario, Setup};
 
 /// Key of the jitter that replicas set when nobody did.
@@ -38,6 +37,21 @@ const WIDE_JITTER_MS: f64 = 1000.0;
 /// Said when it is taken.
 pub const JITTER_NOTE: &str =
     "  replicas: arrivals are jittered by up to 1 ms, since replay.arrival_jitter_ms is 0; --set it to choose";
+
+/// Figures of the bands.
+const FIGURES: [Figure; 11] = [
+    Figure::Completed,
+    Figure::BadShare,
+    Figure::P50Ttft,
+    Figure::P99Ttft,
+    Figure::MeanE2e,
+    Figure::P50E2e,
+    Figure::P99E2e,
+    Figure::RequestThroughput,
+    Figure::OutputThroughput,
+    Figure::DirectShare,
+    Figure::StarvedSessions,
+];
 
 /// Version of `replicas.json`.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -107,13 +121,15 @@ impl Replicas {
             exit_code: replica.exit as u8,
         };
         let is_whole = |summary: &&RunSummary| summary.run.state != RunState::Interrupted;
-        let whole: Vec<&RunSummary> = begun.iter().map(|(_, replica)| &replica.summary).filter(is_whole).collect();
+        let whole = begun.iter().map(|(_, replica)| &replica.summary).filter(is_whole);
+        let figures = |summary: &RunSummary| Figures::of(&serde_json::to_value(summary).unwrap_or_default());
+        let whole: Vec<Figures> = whole.map(figures).collect();
         Replicas {
             schema_version: SCHEMA_VERSION,
             asked,
             finished: whole.len() as u32,
             replicas: begun.iter().map(replica).collect(),
-            bands: bands(&whole),
+            bands: bands(&FIGURES, whole.iter()),
         }
     }
 
@@ -196,6 +212,7 @@ fn run_one(job: &Job, number: u32, folder: &RunFolder) -> Result<Finished, Failu
     Ok(finished)
 }
 
-fn seed_of(first: u64, number: u32) -> u64 {
+/// Seed of replica `number`, from 0.
+pub fn seed_of(first: u64, number: u32) -> u64 {
     first.wrapping_add(u64::from(number))
 }

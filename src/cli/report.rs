@@ -12,11 +12,14 @@ use crate::cli::folder;
 use crate::cli::found::{FoundRun, parse_json};
 use crate::cli::ledger;
 use crate::cli::output::OutputArgs;
+use crate::cli::page::{self, PageArgs};
 use crate::cli::replicas::{self, Replicas};
 use crate::cli::stdout;
+use crate::cli::sweep;
 use crate::cli::terminal::Terminal;
 use crate::results::RunSummary;
 use crate::results::render::{self, Extras, Format, Table};
+use crate::results::sweep::SweepReport;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +32,8 @@ Examples:
   pdreplay report outputs/NAME --percentiles 50,99.9 --json
   # for other tools: aiperf, vllm or csv, and a trace for ui.perfetto.dev
   pdreplay report outputs/NAME --export aiperf=profile_export.jsonl --perfetto trace.json.gz
+  # one page with charts, to open in a browser
+  pdreplay report outputs/NAME --html run.html
   # the same, by a file of the folder
   pdreplay report outputs/NAME/requests.jsonl";
 
@@ -44,12 +49,14 @@ pub struct ReportArgs {
     #[command(flatten)]
     exports: ExportArgs,
     #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Which table; without one, the summary.
 #[derive(Debug, Clone, Args)]
-#[group(multiple = false)]
+#[group(multiple = false, conflicts_with = "html")]
 #[command(next_help_heading = "Table (default: the summary)")]
 pub struct TableArgs {
     /// Execution modes: share, latencies, recomputed tokens, outcomes.
@@ -71,17 +78,24 @@ pub struct TableArgs {
 
 /// Runs it.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    args.page.html.as_deref().map(page::check).transpose()?;
     let percentiles = args.output.percentiles(terminal);
     if let Some(replicas) = read_replicas(&args.run)? {
         if args.exports.is_some() {
             return Err(Failure::input(format!("{} holds replicas, not one run", args.run.display()))
                 .hint(format!("give one of them, such as {}", args.run.join(folder::replica_name(1)).display())));
         }
-        stdout::print(&replicas::shown(&replicas, args.output.format(), terminal))?;
+        match &args.page.html {
+            Some(target) => page::write(target, &page::of_replicas(&args.run, &replicas), terminal)?,
+            None => stdout::print(&replicas::shown(&replicas, args.output.format(), terminal))?,
+        }
         if let Some(shortfall) = replicas.shortfall() {
             terminal.messages.warning(shortfall);
         }
         return Ok(Exit::Ok);
+    }
+    if let Some(report) = sweep::read_sweep(&args.run)? {
+        return args.sweep(&report, terminal);
     }
     let found = FoundRun::open(&args.run)?;
     args.exports.check(&found)?;
@@ -103,8 +117,11 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     }
     let (summary, stored) = found.summarise(&percentiles, terminal)?;
     args.exports.write(&found, &summary, terminal)?;
+    if let Some(target) = &args.page.html {
+        page::write(target, &page::of_run(&found, &summary, terminal)?, terminal)?;
+    }
     terminal.messages.settle();
-    if args.exports.takes_stdout() {
+    if args.exports.takes_stdout() || args.page.takes_stdout() {
         return Ok(Exit::Ok);
     }
     match (args.tables.of(&summary), stored) {
@@ -117,7 +134,25 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+impl ReportArgs {
+    /// The table of a sweep; those of one run belong to its cells.
+    fn sweep(&self, report: &SweepReport, terminal: &Terminal) -> Result<Exit, Failure> {
+        let folder = if self.run.is_dir() { &self.run } else { self.run.parent().unwrap_or(&self.run) };
+        if self.tables.any() {
+            let cell = report.cells.first().map_or("cells/NAME", |cell| cell.folder.as_str());
+            return Err(Failure::input(format!("{} is a sweep, and this table is of one run", self.run.display()))
+                .hint(format!("give one of its cells, such as {}/{cell}", folder.display())));
+        }
+        sweep::print(report, folder, self.output.format(), terminal)?;
+        Ok(Exit::Ok)
+    }
+}
+
 impl TableArgs {
+    fn any(&self) -> bool {
+        self.modes || self.sessions || self.workers || self.transfers || self.events
+    }
+
     fn of(&self, summary: &RunSummary) -> Option<Table> {
         type Draw = fn(&RunSummary) -> Table;
         let tables: [(bool, Draw); 4] = [

@@ -14,6 +14,7 @@ pub mod cluster;
 mod decimal;
 pub mod driver;
 mod embedded;
+mod flush;
 mod heard;
 pub mod kv;
 pub mod probe;
@@ -24,6 +25,7 @@ mod target;
 
 pub use accounts::Accounts;
 pub use embedded::{Embedded, Notices};
+pub use flush::{Flushed, flush_caches};
 pub use heard::Heard;
 pub use resolve::{ResolveError, Resolved, descriptors, resolve};
 pub use secrets::{FoundSecrets, SecretError, read_secrets, readable_by_others};

@@ -87,6 +87,22 @@ impl Distribution {
         self.percentiles_ms(&[percentile], 0)[0]
     }
 
+    /// The cumulative distribution as points: value, ms, and the share of values up to it, 0 to 1. About `steps` of them; the
+    /// first is the minimum, the last the maximum at 1.
+    pub fn cumulative(&self, steps: u64) -> Vec<(f64, f64)> {
+        let n = self.n();
+        let (mut points, mut seen, mut next) = (Vec::new(), 0, 0);
+        for bucket in self.buckets.iter_recorded() {
+            seen += bucket.count_since_last_iteration();
+            if seen * steps >= next * n {
+                let value = self.buckets.median_equivalent(bucket.value_iterated_to()).clamp(self.min, self.max);
+                points.push((ms(if seen == n { self.max } else { value }), seen as f64 / n as f64));
+                next = seen * steps / n + 1;
+            }
+        }
+        points
+    }
+
     /// Ascending percentiles, ms, of the values and `endless` more that are larger than any; `None` is "not reached".
     pub fn percentiles_ms(&self, percentiles: &[Percentile], endless: u64) -> Vec<Option<f64>> {
         let n = self.n();
@@ -156,6 +172,17 @@ mod tests {
         [1_000_000, 2_000_000, 3_000_000, 4_000_000].into_iter().for_each(|ns| d.add(ns));
         assert_eq!(d.percentiles_ms(&[Percentile::P50], 6), [None]);
         assert_eq!(d.percentiles_ms(&[Percentile::P50], 4), [Some(4.0)]);
+    }
+
+    #[test]
+    fn the_cumulative_distribution_ends_at_the_maximum() {
+        let mut d = Distribution::new();
+        assert_eq!(d.cumulative(100), []);
+        (1..=1000).for_each(|ms| d.add(ms * 1_000_000));
+        let points = d.cumulative(100);
+        assert!((100..=102).contains(&points.len()), "{}", points.len());
+        assert_eq!((points[0].0, *points.last().unwrap()), (1.0, (1000.0, 1.0)));
+        assert!(points.iter().all(|(ms, share)| (ms - share * 1000.0).abs() <= 1.0));
     }
 
     proptest! {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{RunInfo, RunState};
@@ -62,8 +62,8 @@ pub struct Integrity {
     pub notes: Vec<String>,
 }
 
-/// May the headline be read?
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+/// May the headline be read? Worse ones come later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Yes.
@@ -105,6 +105,16 @@ impl Evidence<'_> {
 }
 
 impl Verdict {
+    /// Stable label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Valid => "valid",
+            Verdict::Partial => "partial",
+            Verdict::Withheld => "withheld",
+            Verdict::Invalid => "invalid",
+        }
+    }
+
     /// The headline latencies may be printed.
     pub fn shows_headline(self) -> bool {
         match self {

@@ -4,11 +4,14 @@
 //! Touches no file, clock or terminal: it takes iterators, readers and writers. Computing is here, rendering in [`render`].
 
 mod accumulate;
+mod band;
 mod cause;
 mod diagnose;
+pub mod diff;
 mod distribution;
 pub mod export;
 mod fairness;
+mod figure;
 mod frame;
 mod index;
 mod info;
@@ -16,6 +19,7 @@ mod integrity;
 mod latency;
 mod modes;
 mod outcomes;
+pub mod page;
 mod percentiles;
 pub mod perfetto;
 mod read;
@@ -25,13 +29,16 @@ mod sentence;
 mod sessions;
 pub mod stats;
 mod summary;
+pub mod sweep;
 mod vocabulary;
 mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
+pub use band::{Band, bands};
 pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 pub use distribution::Distribution;
 pub use fairness::{Contrast, Fairness, Pinned, Starved};
+pub use figure::{Better, Figure, Figures};
 pub use frame::{
     Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
 };

@@ -65,6 +65,19 @@ impl Percentiles {
         self.0.iter().copied()
     }
 
+    /// One alone.
+    pub fn only(percentile: Percentile) -> Percentiles {
+        Percentiles(vec![percentile])
+    }
+
+    /// These and one more.
+    pub fn with(mut self, percentile: Percentile) -> Percentiles {
+        self.0.push(percentile);
+        self.0.sort_unstable();
+        self.0.dedup();
+        self
+    }
+
     /// What a person should be told about an odd choice: a percentile between 0 and 1 is most likely a fraction.
     pub fn notes(&self) -> Vec<String> {
         let fraction = |p: &&Percentile| p.0 > 0 && p.0 < WHOLE / 100;

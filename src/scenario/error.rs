@@ -158,6 +158,14 @@ impl ScenarioError {
         ScenarioError { problems: vec![Located { at, cause }] }
     }
 
+    /// The same, told where a file named what is wrong, not of the flag that would name it.
+    pub(super) fn at(mut self, place: &Origin) -> ScenarioError {
+        for problem in self.problems.iter_mut().filter(|problem| matches!(problem.at, Origin::Flag(_))) {
+            problem.at = place.clone();
+        }
+        self
+    }
+
     /// `Ok` when there is nothing wrong.
     pub(super) fn check(problems: Vec<Located>) -> Result<(), ScenarioError> {
         if problems.is_empty() { Ok(()) } else { Err(ScenarioError { problems }) }

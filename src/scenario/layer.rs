@@ -46,11 +46,11 @@ impl Layer {
         Ok(layer)
     }
 
-    /// A single value given by a flag.
-    pub(super) fn from_flag(flag: &str, key: &str, value: Value) -> Layer {
+    /// A single value that stands outside a scenario file.
+    pub(super) fn single(at: Origin, key: &str, value: Value) -> Layer {
         let table = key.rsplit('.').fold(value, |inner, part| Value::Table(Table::from_iter([(part.into(), inner)])));
         let Value::Table(table) = table else { unreachable!("a key has at least one part") };
-        Layer { table, origins: BTreeMap::new(), whole: Some(Origin::Flag(flag.into())) }
+        Layer { table, origins: BTreeMap::new(), whole: Some(at) }
     }
 
     /// Where a key, or the nearest table around it, was written.
@@ -193,7 +193,7 @@ impl Kind {
 }
 
 /// A value in words, for "is …".
-fn found(value: &Value) -> String {
+pub(super) fn found(value: &Value) -> String {
     match value {
         Value::String(text) => format!("the string \"{text}\""),
         Value::Integer(number) => number.to_string(),

@@ -58,7 +58,18 @@ impl Overlay {
         Overlay { flag: format!("{flag} {shown}"), key: key.into(), value: value.into() }
     }
 
-    fn layer(&self) -> Result<Layer, ScenarioError> {
+    /// Where it was written.
+    pub(super) fn origin(&self) -> Origin {
+        Origin::Flag(self.flag.clone())
+    }
+
+    /// The dotted key.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Its value with its place.
+    pub(super) fn layer(&self) -> Result<Layer, ScenarioError> {
         let parts: Vec<&str> = self.key.split('.').collect();
         let text = || Value::String(self.value.clone());
         let value = match (Shape::at(&parts).map(Shape::kind), parse_value(&self.value)) {
@@ -67,32 +78,39 @@ impl Overlay {
             (_, Some(value)) => value,
             (Some(Kind::Whole(..) | Kind::Number | Kind::NumberOrInf), None) if is_too_large(&self.value) => {
                 let cause = Cause::BeyondToml { key: self.key.clone(), found: self.value.clone() };
-                return Err(ScenarioError::one(Origin::Flag(self.flag.clone()), cause));
+                return Err(ScenarioError::one(self.origin(), cause));
             }
             (_, None) => text(),
         };
-        Ok(Layer::from_flag(&self.flag, &self.key, value))
+        Ok(Layer::single(self.origin(), &self.key, value))
     }
 }
 
 /// Loads a scenario: a path, the name of a shipped one, or `None` for the built-in defaults; then the overlays.
 /// The result is checked, and its router policies are resolved.
 pub fn load(scenario: Option<&str>, overlays: &[Overlay]) -> Result<Scenario, ScenarioError> {
-    let mut layer = match scenario {
-        Some(given) => read_chain(&Place::of(given)?, &mut Vec::new())?,
-        None => Layer::default(),
-    };
+    let mut layer = base(scenario)?;
     for overlay in overlays {
-        let mut over = overlay.layer()?;
-        if over.table.contains_key(EXTENDS) {
-            let text = "`extends` belongs into a file; give the file itself as the scenario".into();
-            return Err(ScenarioError::one(Origin::Flag(overlay.flag.clone()), Cause::Contradiction(text)));
-        }
-        over.check(Shape::file())?;
-        sugar::expand(&mut over, Path::new(""))?;
-        layer.merge(over);
+        lay_over(&mut layer, overlay.layer()?)?;
     }
     finish(&layer)
+}
+
+/// A scenario before anything is laid over it: see [`load`].
+pub(super) fn base(scenario: Option<&str>) -> Result<Layer, ScenarioError> {
+    scenario.map_or_else(|| Ok(Layer::default()), |given| read_chain(&Place::of(given)?, &mut Vec::new()))
+}
+
+/// Lays values that stand outside a scenario file over one.
+pub(super) fn lay_over(layer: &mut Layer, mut over: Layer) -> Result<(), ScenarioError> {
+    if over.table.contains_key(EXTENDS) {
+        let text = "`extends` belongs into a file; give the file itself as the scenario".into();
+        return Err(ScenarioError::one(over.origin(EXTENDS), Cause::Contradiction(text)));
+    }
+    over.check(Shape::file())?;
+    sugar::expand(&mut over, Path::new(""))?;
+    layer.merge(over);
+    Ok(())
 }
 
 /// Loads a scenario from text alone. `file` names it in messages; relative paths start from its folder.
@@ -101,7 +119,8 @@ pub fn load_text(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
     finish(&resolve(&place, text, &mut vec![place.clone()])?)
 }
 
-fn finish(layer: &Layer) -> Result<Scenario, ScenarioError> {
+/// The whole of the layers, checked and frozen.
+pub(super) fn finish(layer: &Layer) -> Result<Scenario, ScenarioError> {
     let mut scenario = Scenario::deserialize(Value::Table(layer.table.clone()))
         .map_err(|error| ScenarioError::one(layer.origin(""), Cause::Syntax(error.message().into())))?;
     let blame = |problem: super::Problem| Located { at: layer.origin(&problem.key), cause: Cause::Impossible(problem) };

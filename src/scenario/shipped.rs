@@ -29,6 +29,9 @@ pub(super) const TIMINGS: &[Embedded] = embedded!("timing/": "h100-qwen3-30b-a3b
 /// Link presets.
 pub(super) const LINKS: &[Embedded] = embedded!("links/": "mooncake-tcp", "rdma", "nvlink");
 
+/// Sweeps.
+pub(super) const SWEEPS: &[Embedded] = embedded!("sweeps/": "cap-policy", "topology", "time-scale", "starvation");
+
 /// Names of the scenarios that ship with the program.
 pub fn shipped_scenarios() -> impl Iterator<Item = &'static str> {
     SCENARIOS.iter().map(|(name, _)| *name)
@@ -37,6 +40,16 @@ pub fn shipped_scenarios() -> impl Iterator<Item = &'static str> {
 /// The text of a shipped scenario, comments included.
 pub fn shipped_text(name: &str) -> Option<&'static str> {
     text(SCENARIOS, name)
+}
+
+/// Names of the sweeps that ship with the program.
+pub fn shipped_sweeps() -> impl Iterator<Item = &'static str> {
+    SWEEPS.iter().map(|(name, _)| *name)
+}
+
+/// The text of a shipped sweep, comments included.
+pub fn shipped_sweep_text(name: &str) -> Option<&'static str> {
+    text(SWEEPS, name)
 }
 
 /// The text of an embedded file.

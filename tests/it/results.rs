@@ -103,6 +103,7 @@ pub fn info(requests: u64, sessions: u64) -> RunInfo {
         workers: Vec::new(),
         slots: None,
         gaps: None,
+        predicted_direct_share: None,
     }
 }
 

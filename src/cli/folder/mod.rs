@@ -38,6 +38,13 @@ pub const SUMMARY: &str = "summary.json";
 /// Headline figures over the replicas, beside their folders.
 pub const REPLICAS: &str = "replicas.json";
 
+/// Everything a sweep found, in the folder of the sweep.
+pub const SWEEP: &str = "sweep.json";
+/// A row a cell.
+pub const SWEEP_PARQUET: &str = "sweep.parquet";
+/// Run folders of the cells, in the folder of the sweep.
+pub const CELLS: &str = "cells";
+
 const FILES: [&str; 8] = [RUN, REQUESTS, REQUESTS_PARQUET, EVENTS, SESSIONS, WORKERS, SUMMARY, REPLICAS];
 
 /// Most runs with the same default name within one second.
@@ -84,12 +91,24 @@ impl RunFolder {
         name.map_or_else(|| claim_next(wanted), |name| claim_named(wanted, name))
     }
 
+    /// The folder of that name, made or found, for whom it concerns to look at what is in it.
+    pub fn open(output_dir: &Path, name: &str) -> Result<RunFolder, Failure> {
+        let path = output_dir.join(check_name(name)?);
+        fs::create_dir_all(&path).map_err(|error| cannot_create(&path, &error))?;
+        lock(path)
+    }
+
     /// Folder of replica `number` (from 1), inside this one.
     pub fn replica(&self, number: u32) -> Result<RunFolder, Failure> {
-        let path = self.path.join(replica_name(number));
+        self.inside(&replica_name(number))
+    }
+
+    /// A new folder inside this one, at a path of names joined by `/`.
+    pub fn inside(&self, inner: &str) -> Result<RunFolder, Failure> {
+        let path = self.path.join(inner);
         fs::create_dir(&path).map_err(|error| cannot_create(&path, &error))?;
-        // The lock of the parent covers it.
-        Ok(RunFolder { name: format!("{}/{}", self.name, replica_name(number)), path, _lock: None })
+        // The lock of the outermost covers it.
+        Ok(RunFolder { name: format!("{}/{inner}", self.name), path, _lock: None })
     }
 
     /// The folder.
@@ -109,14 +128,16 @@ impl RunFolder {
 }
 
 /// Whether a run is writing to the folder at `path` right now. The folder of a replica is covered by the lock of the
-/// one around it.
+/// one around it, that of a cell by the lock of its sweep.
 pub fn is_in_use(path: &Path) -> bool {
     let is_held = |path: &Path| {
         File::open(path).is_ok_and(|directory| matches!(directory.try_lock(), Err(TryLockError::WouldBlock)))
     };
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let is_replica = path.file_name().and_then(|name| name.to_str()).is_some_and(is_replica_name);
-    is_held(&path) || (is_replica && path.parent().is_some_and(is_held))
+    let around = path.parent().filter(|around| around.file_name().is_some_and(|name| name == CELLS));
+    let sweep = around.and_then(Path::parent);
+    is_held(&path) || (is_replica && path.parent().is_some_and(is_held)) || sweep.is_some_and(is_held)
 }
 
 /// `name` as part of a path: other characters than ASCII letters, digits, `.`, `_` and `-` become `-`.
@@ -130,7 +151,8 @@ pub fn replica_name(number: u32) -> String {
     format!("r{number:02}")
 }
 
-fn check_name(name: &str) -> Result<&str, Failure> {
+/// A name of a folder, refused where it is none.
+pub fn check_name(name: &str) -> Result<&str, Failure> {
     if name.is_empty() || name.starts_with('.') || path_safe(name) != name {
         return Err(Failure::input(format!("`{name}` cannot name a run folder"))
             .hint("use ASCII letters, digits, `-`, `_` and `.`, not `.` first; choose the place with --output-dir"));
@@ -255,7 +277,7 @@ fn is_replica_name(name: &str) -> bool {
 }
 
 fn cannot_create(path: &Path, error: &io::Error) -> Failure {
-    Failure::input(format!("cannot create {}: {error}", path.display())).hint(jsonl::way_out(error))
+    Failure::input(format!("cannot create {}: {error}", path.display())).hint(jsonl::way_out(error)).of_write()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub use batch::{Batch, Cells, Labels, Texts};
 pub use columns::{COLUMNS, Column, Kind};
 pub use error::FrameError;
 pub use read::{FrameReader, Group};
-pub use write::FrameWriter;
+pub use write::{FrameWriter, Kind as SheetKind, Scalar, write_sheet};
 
 /// Rows of a row group, and of a batch of records.
 pub const GROUP_ROWS: usize = 16_384;

@@ -1,4 +1,5 @@
-//! [`FrameWriter`]: writes `requests.parquet`, one column per field of the record.
+//! [`FrameWriter`]: rows as Parquet, through polars: `requests.parquet`, one column per field of the record, and tables
+//! whose columns are known only as they are written ([`write_sheet`]).
 //!
 //! Records go straight into column builders; full row groups are written as they fill, so memory stays bounded. One thread.
 //! Labels are plain strings; what is null in a record is null here.
@@ -32,12 +33,24 @@ const OPTIONS: WriteOptions = WriteOptions {
     data_page_size: None,
 };
 
-/// Writes request records as Parquet.
-pub struct FrameWriter<W: Write> {
-    columns: Columns,
+/// Writes rows as Parquet, request records unless told otherwise.
+pub struct FrameWriter<W: Write, C = RecordColumns> {
+    columns: C,
     rows: usize,
     writer: FileWriter<Watched<W>>,
     failure: Arc<OnceLock<io::ErrorKind>>,
+}
+
+/// The builders of a table's columns.
+pub trait Columns {
+    /// What a row is made from.
+    type Row<'a>;
+    /// Names and types.
+    fn schema(&self) -> ArrowSchema;
+    /// Adds a row.
+    fn push(&mut self, row: Self::Row<'_>);
+    /// The finished columns; empty ones take their place.
+    fn take(&mut self) -> Vec<(Box<dyn Array>, Encoding)>;
 }
 
 /// Remembers why the disk refused, which polars turns into text: a full disk must stay recognisable.
@@ -47,24 +60,29 @@ struct Watched<W> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Starts a file; `expected_rows` is a hint.
+    /// Starts a file of request records; `expected_rows` is a hint.
     ///
     /// # Errors
     /// When the header cannot be written.
     pub fn new(out: W, expected_rows: usize) -> io::Result<Self> {
-        let columns = Columns::new(expected_rows.min(GROUP_ROWS));
+        FrameWriter::with_columns(out, RecordColumns::new(expected_rows.min(GROUP_ROWS)))
+    }
+}
+
+impl<W: Write, C: Columns> FrameWriter<W, C> {
+    fn with_columns(out: W, columns: C) -> io::Result<Self> {
         let failure = Arc::new(OnceLock::new());
         let watched = Watched { out, failure: failure.clone() };
         let writer = FileWriter::try_new(watched, columns.schema(), OPTIONS).map_err(io::Error::from)?;
         Ok(FrameWriter { columns, rows: 0, writer, failure })
     }
 
-    /// Adds a record.
+    /// Adds a row.
     ///
     /// # Errors
     /// When a full row group cannot be written.
-    pub fn push(&mut self, record: &RequestRecord) -> io::Result<()> {
-        self.columns.push(record);
+    pub fn push(&mut self, row: C::Row<'_>) -> io::Result<()> {
+        self.columns.push(row);
         self.rows += 1;
         if self.rows == GROUP_ROWS { self.flush() } else { Ok(()) }
     }
@@ -218,15 +236,21 @@ flag_cells! {
 /// One builder per field.
 macro_rules! columns {
     ($($field:ident: $kind:ty $(as $text:ident)?,)+) => {
-        struct Columns {
+        /// Builders of the columns of `requests.parquet`.
+        pub struct RecordColumns {
             capacity: usize,
             $($field: <$kind as Cell>::Builder,)+
         }
 
-        impl Columns {
+        impl RecordColumns {
             fn new(capacity: usize) -> Self {
-                Columns { capacity, $($field: <$kind as Cell>::builder(capacity),)+ }
+                RecordColumns { capacity, $($field: <$kind as Cell>::builder(capacity),)+ }
             }
+
+        }
+
+        impl Columns for RecordColumns {
+            type Row<'a> = &'a RequestRecord;
 
             fn schema(&self) -> ArrowSchema {
                 [$((stringify!($field), self.$field.dtype()),)+]
@@ -235,14 +259,13 @@ macro_rules! columns {
                     .collect()
             }
 
-            fn push(&mut self, record: &RequestRecord) {
+            fn push(&mut self, record: Self::Row<'_>) {
                 let RequestRecord { $($field,)+ } = record;
                 $($field.put(&mut self.$field);)+
             }
 
-            /// The finished columns; new ones of the same capacity take their place.
             fn take(&mut self) -> Vec<(Box<dyn Array>, Encoding)> {
-                let mut full = std::mem::replace(self, Columns::new(self.capacity));
+                let mut full = std::mem::replace(self, RecordColumns::new(self.capacity));
                 vec![$((full.$field.as_box(), <$kind as Cell>::ENCODING),)+]
             }
         }
@@ -250,6 +273,107 @@ macro_rules! columns {
 }
 
 with_fields!(columns);
+
+/// Type of a column of a sheet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Words.
+    Text,
+    /// Whole numbers.
+    Whole,
+    /// Numbers.
+    Number,
+}
+
+/// A value of a sheet; `None` is null. Its kind is that of its column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scalar<'a> {
+    /// Words.
+    Text(Option<&'a str>),
+    /// A whole number.
+    Whole(Option<u64>),
+    /// A number.
+    Number(Option<f64>),
+}
+
+/// Writes a table of named columns; gives the size of the file in bytes.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_sheet<'a>(
+    out: impl Write,
+    columns: &[(String, Kind)],
+    rows: impl Iterator<Item = Vec<Scalar<'a>>>,
+) -> io::Result<u64> {
+    let mut writer = FrameWriter::with_columns(out, SheetColumns::new(columns.to_vec()))?;
+    for row in rows {
+        writer.push(&row)?;
+    }
+    writer.finish()
+}
+
+struct SheetColumns {
+    names: Vec<(String, Kind)>,
+    builders: Vec<SheetColumn>,
+}
+
+enum SheetColumn {
+    Text(<Option<String> as Cell>::Builder),
+    Whole(<Option<u64> as Cell>::Builder),
+    Number(<Option<f64> as Cell>::Builder),
+}
+
+impl SheetColumns {
+    fn new(names: Vec<(String, Kind)>) -> SheetColumns {
+        let builder = |(_, kind): &(String, Kind)| match kind {
+            Kind::Text => SheetColumn::Text(<Option<String> as Cell>::builder(0)),
+            Kind::Whole => SheetColumn::Whole(<Option<u64> as Cell>::builder(0)),
+            Kind::Number => SheetColumn::Number(<Option<f64> as Cell>::builder(0)),
+        };
+        let builders = names.iter().map(builder).collect();
+        SheetColumns { names, builders }
+    }
+}
+
+impl Columns for SheetColumns {
+    type Row<'a> = &'a [Scalar<'a>];
+
+    fn schema(&self) -> ArrowSchema {
+        let dtype = |builder: &SheetColumn| match builder {
+            SheetColumn::Text(builder) => builder.dtype().clone(),
+            SheetColumn::Whole(builder) => builder.dtype().clone(),
+            SheetColumn::Number(builder) => builder.dtype().clone(),
+        };
+        let field = |((name, _), builder): (&(String, Kind), &SheetColumn)| {
+            Field::new(name.as_str().into(), dtype(builder), true)
+        };
+        self.names.iter().zip(&self.builders).map(field).collect()
+    }
+
+    fn push(&mut self, row: Self::Row<'_>) {
+        assert_eq!(row.len(), self.builders.len(), "a row has another number of values than columns");
+        for (builder, value) in self.builders.iter_mut().zip(row) {
+            match (builder, value) {
+                (SheetColumn::Text(builder), Scalar::Text(text)) => builder.push(*text),
+                (SheetColumn::Whole(builder), Scalar::Whole(number)) => builder.push(*number),
+                (SheetColumn::Number(builder), Scalar::Number(number)) => builder.push(*number),
+                (SheetColumn::Text(_) | SheetColumn::Whole(_) | SheetColumn::Number(_), value) => {
+                    unreachable!("{value:?} in a column of another kind")
+                }
+            }
+        }
+    }
+
+    fn take(&mut self) -> Vec<(Box<dyn Array>, Encoding)> {
+        let full = std::mem::replace(self, SheetColumns::new(self.names.clone()));
+        let finished = |builder: SheetColumn| match builder {
+            SheetColumn::Text(mut builder) => (builder.as_box(), <Option<String> as Cell>::ENCODING),
+            SheetColumn::Whole(mut builder) => (builder.as_box(), <Option<u64> as Cell>::ENCODING),
+            SheetColumn::Number(mut builder) => (builder.as_box(), <Option<f64> as Cell>::ENCODING),
+        };
+        full.builders.into_iter().map(finished).collect()
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -2,11 +2,15 @@
 //!
 //! Computes nothing. Text is plain ASCII-safe Unicode within the width given; colour only repeats what words say.
 
-mod summary;
+pub mod diff;
+mod page;
+pub(in crate::results) mod summary;
+mod sweep;
 mod table;
 mod tables;
 
 pub use summary::{Extras, summary};
+pub use sweep::{knees, sweep_cells, sweep_groups};
 pub(super) use table::csv_field;
 pub use table::{Format, FormatError, Style, Table, visible};
 pub use tables::{modes, sessions, transfers, workers};

@@ -2,7 +2,8 @@
 //!
 //! Integrity comes above the numbers, and a headline that may not be read is not printed.
 
-use super::table::{BOLD, Format, GREEN, RED, Style, cut, paint, visible};
+use super::page::{Page, wrap};
+use super::table::{BOLD, Format, GREEN, RED, Style, paint, visible};
 use super::tables;
 use crate::base::words::{count, percent, plural, rate, seconds, tokens};
 use crate::record::{HarnessFacts, Outcome};
@@ -19,14 +20,12 @@ pub struct Extras {
     pub files: Option<String>,
 }
 
-/// Width of the labels at the left.
-const LABEL: usize = 10;
 /// Workers named with their starved sessions.
 const PINNED_SHOWN: usize = 8;
 
 /// The summary as text; every line ends with a line feed.
 pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
-    let mut page = Page { text: String::new(), style };
+    let mut page = Page::new(style);
     for line in wrap(&visible(&headline(summary, extras)), style.width) {
         page.text += &(paint(&line, BOLD, style) + "\n");
     }
@@ -46,57 +45,7 @@ pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
     page.text
 }
 
-/// Lines with a label at the left of the first.
-struct Page {
-    text: String,
-    style: Style,
-}
-
-impl Page {
-    fn section(&mut self, label: &str, lines: impl IntoIterator<Item = String>) {
-        let mut label = label;
-        for line in lines {
-            for part in wrap(&visible(&line), self.style.width.saturating_sub(LABEL)) {
-                self.text += &format!("{label:<LABEL$}{part}\n");
-                label = "";
-            }
-        }
-    }
-
-    /// A section of one line in which `word` stands out.
-    fn section_with(&mut self, label: &str, line: String, word: &str, color: &str) {
-        let start = self.text.len();
-        self.section(label, [line]);
-        let section = self.text.split_off(start);
-        self.text += &section.replacen(word, &paint(word, color, self.style), 1);
-    }
-}
-
-/// Breaks a line that is too long: between parts set apart by ` · `, else at spaces; a longer word is cut.
-fn wrap(line: &str, width: usize) -> Vec<String> {
-    if line.chars().count() <= width {
-        return vec![line.into()];
-    }
-    let between = if line.contains(" · ") { " · " } else { " " };
-    let indent = "  ";
-    let mut parts: Vec<String> = Vec::new();
-    for piece in line.split(between) {
-        let joined = parts.last().map(|part| format!("{part}{between}{piece}"));
-        match (joined.filter(|joined| joined.chars().count() <= width), parts.last_mut()) {
-            (Some(joined), Some(part)) => *part = joined,
-            (_, None) => parts.push(piece.into()),
-            (None, Some(_)) => parts.push(format!("{indent}{piece}")),
-        }
-    }
-    let fits = |part: &String| part.chars().count() <= width;
-    let cut_or_wrapped = |part: String| match part {
-        part if fits(&part) || between == " " => vec![cut(&part, width)],
-        part => wrap(part.trim_start(), width),
-    };
-    parts.into_iter().flat_map(cut_or_wrapped).collect()
-}
-
-fn index(index: &IndexUse) -> String {
+pub(in crate::results) fn index(index: &IndexUse) -> String {
     let kept = index.kept;
     let blind = index.blind_share.map_or_else(String::new, |share| format!(" ({})", percent(share)));
     let mut parts = vec![plural(index.decisions, "decision"), format!("blind {}{blind}", count(index.blind))];
@@ -116,7 +65,7 @@ fn index(index: &IndexUse) -> String {
     parts.join(" · ")
 }
 
-fn headline(summary: &RunSummary, extras: &Extras) -> String {
+pub(in crate::results) fn headline(summary: &RunSummary, extras: &Extras) -> String {
     let run = &summary.run;
     let setup = [run.topology.as_str(), &format!("{}/{}", run.mechanism, run.policy), run.limits.as_str()];
     let setup = setup.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
@@ -248,7 +197,7 @@ fn sessions(fairness: &Fairness, page: &mut Page) {
     page.section("sessions", lines);
 }
 
-fn starved(starved: &Starved) -> String {
+pub(in crate::results) fn starved(starved: &Starved) -> String {
     let mut parts = vec![format!("starved {}", starved.count)];
     let reason = starved.main_reason.map(|reason| format!("reason {reason}"));
     let peak = starved.peak_input_tokens;
@@ -284,7 +233,7 @@ fn starved(starved: &Starved) -> String {
 }
 
 /// What the harness cost: figures of the client are worth what these allow.
-fn harness(facts: &HarnessFacts, integrity: &Integrity) -> String {
+pub(in crate::results) fn harness(facts: &HarnessFacts, integrity: &Integrity) -> String {
     let late = integrity.schedule_lag_p99_ms;
     let late = late
         .map(|p99| format!("wall time: schedule lag p99 {p99:.1} ms (budget {})", integrity.max_schedule_lag_p99_ms));

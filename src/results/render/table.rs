@@ -48,9 +48,9 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Column {
     /// Header for people.
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     /// Header of a CSV column: the key of the JSON row.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// Text to the left, numbers to the right.
     pub left: bool,
     /// Shown on a terminal, where width is short.
@@ -115,8 +115,8 @@ impl Table {
     pub fn plain(titles: &[&'static str], rows: Vec<Vec<String>>) -> Table {
         let numbers = |ix: usize| rows.iter().all(|row| row[ix].parse::<f64>().is_ok());
         let column = |(ix, title): (usize, &&'static str)| Column {
-            title,
-            key: title,
+            title: Cow::Borrowed(*title),
+            key: Cow::Borrowed(*title),
             left: ix == 0 || !numbers(ix),
             on_terminal: true,
         };
@@ -127,6 +127,16 @@ impl Table {
         let objects: Vec<_> = rows.iter().map(object).collect();
         let cells = rows.into_iter().map(|row| row.into_iter().map(Cell::text).collect()).collect();
         Table::new(columns, cells, &objects)
+    }
+
+    /// Title, key and whether it is text, of every column.
+    pub(in crate::results) fn head(&self) -> impl Iterator<Item = (&str, &str, bool)> {
+        self.columns.iter().map(|column| (column.title.as_ref(), column.key.as_ref(), column.left))
+    }
+
+    /// The rows: what each cell shows, and its raw form.
+    pub(in crate::results) fn body(&self) -> impl Iterator<Item = impl Iterator<Item = (&str, &str)>> {
+        self.rows.iter().map(|row| row.iter().map(|cell| (cell.shown.as_str(), cell.raw.as_str())))
     }
 
     /// The table in a format; every line ends with a line feed.
@@ -157,7 +167,7 @@ impl Table {
             }
             cut(line.trim_end(), style.width)
         };
-        let mut text = paint(&line(&|ix| self.columns[ix].title.into()), BOLD, style) + "\n";
+        let mut text = paint(&line(&|ix| self.columns[ix].title.to_string()), BOLD, style) + "\n";
         for row in &self.rows {
             text += &(line(&|ix| visible(&row[ix].shown).into_owned()) + "\n");
         }
@@ -166,7 +176,7 @@ impl Table {
 
     fn csv(&self) -> String {
         let line = |cells: Vec<&str>| cells.into_iter().map(csv_field).collect::<Vec<_>>().join(",") + "\n";
-        let header = line(self.columns.iter().map(|column| column.key).collect());
+        let header = line(self.columns.iter().map(|column| column.key.as_ref()).collect());
         let rows = self.rows.iter().map(|row| line(row.iter().map(|cell| cell.raw.as_str()).collect()));
         header + &rows.collect::<String>()
     }

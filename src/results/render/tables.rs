@@ -1,5 +1,7 @@
 //! The tables of a run: modes, sessions, workers, transfer pairs.
 
+use std::borrow::Cow;
+
 use super::table::{Cell, Column, Table};
 use crate::base::words::{count, percent, seconds, tokens};
 use crate::record::{TransferRecord, WorkerRecord};
@@ -14,7 +16,10 @@ struct Field<R> {
 impl<R> Field<R> {
     /// A number, shown everywhere.
     const fn new(key: &'static str, title: &'static str, cell: fn(&R) -> Cell) -> Self {
-        Field { column: Column { title, key, left: false, on_terminal: true }, cell }
+        Field {
+            column: Column { title: Cow::Borrowed(title), key: Cow::Borrowed(key), left: false, on_terminal: true },
+            cell,
+        }
     }
 
     /// Text: aligned left.

@@ -2,6 +2,8 @@
 //!
 //! `PDREPLAY_BLESS=1` rewrites the files.
 
+use pdreplay::results::diff::DiffReport;
+use pdreplay::results::sweep::SweepReport;
 use pdreplay::results::{RunSummary, request_schema};
 use serde_json::Value;
 
@@ -22,6 +24,8 @@ fn check_file(name: &str, schema: Value) {
 fn the_schemas_in_the_documents_are_current() {
     check_file("summary.schema.json", RunSummary::schema().to_value());
     check_file("request.schema.json", request_schema().to_value());
+    check_file("diff.schema.json", DiffReport::schema().to_value());
+    check_file("sweep.schema.json", SweepReport::schema().to_value());
 }
 
 #[test]

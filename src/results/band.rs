@@ -1,17 +1,17 @@
-//! How far a headline figure spreads over replicas.
+//! [`Band`]: how far a headline figure spreads over runs that differ by their seed alone.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::results::render::Table;
-use crate::results::{Latency, Metric, Percentile, RunSummary};
+use super::render::Table;
+use super::{Figure, Figures};
 
 /// A figure over replicas.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Band {
-    /// Which figure: a key of `summary.json`, or `direct_share`, `bad_share`, `starved_sessions`.
-    pub figure: String,
-    /// Replicas that have it.
+    /// Which figure.
+    pub figure: Figure,
+    /// Runs that have it.
     pub n: usize,
     /// Smallest.
     pub min: f64,
@@ -21,43 +21,22 @@ pub struct Band {
     pub max: f64,
     /// Mean.
     pub mean: f64,
-    /// Half width of the 95 % interval of the mean, by Student's t; null below two replicas.
+    /// Half width of the 95 % interval of the mean, by Student's t; null below two runs.
     pub ci95: Option<f64>,
 }
 
 /// Widest narrow band, as a share of its median.
 const NARROW: f64 = 0.005;
 
-/// Name of a figure, and where it is in a summary.
-type Figure = (&'static str, fn(&RunSummary) -> Option<f64>);
-
-/// Bands of the headline figures; one that no replica has is left out.
-pub fn bands(summaries: &[&RunSummary]) -> Vec<Band> {
-    let figures: [Figure; 11] = [
-        ("completed", |summary| Some(summary.completed as f64)),
-        ("bad_share", |summary| summary.integrity.bad_share),
-        ("p50_ttft_ms", |summary| at(summary.latencies.of(Metric::Ttft), Percentile::P50)),
-        ("p99_ttft_ms", |summary| at(summary.latencies.of(Metric::Ttft), Percentile::P99)),
-        ("mean_e2e_ms", |summary| summary.latencies.of(Metric::E2e).mean_ms),
-        ("p50_e2e_ms", |summary| summary.latencies.of(Metric::E2e).median_ms),
-        ("p99_e2e_ms", |summary| at(summary.latencies.of(Metric::E2e), Percentile::P99)),
-        ("request_throughput", |summary| summary.request_throughput),
-        ("output_throughput", |summary| summary.output_throughput),
-        ("direct_share", |summary| summary.fairness.direct_share),
-        ("starved_sessions", |summary| {
-            Some(summary.fairness.starved.as_ref().map_or(0.0, |starved| starved.count as f64))
-        }),
-    ];
-    let band = |(name, of): Figure| Band::of(name, summaries.iter().filter_map(|summary| of(summary)).collect());
-    figures.into_iter().filter_map(band).collect()
-}
-
-fn at(latency: &Latency, percentile: Percentile) -> Option<f64> {
-    latency.rungs.iter().find(|rung| rung.percentile == percentile)?.ms
+/// Bands of `figures` over runs; one that no run has is left out.
+pub fn bands<'a>(figures: &[Figure], runs: impl Iterator<Item = &'a Figures> + Clone) -> Vec<Band> {
+    let band = |figure: &Figure| Band::of(*figure, runs.clone().filter_map(|run| run.get(*figure)).collect());
+    figures.iter().filter_map(band).collect()
 }
 
 impl Band {
-    fn of(figure: &str, mut values: Vec<f64>) -> Option<Band> {
+    /// Over values in any order; `None` when there are none.
+    pub fn of(figure: Figure, mut values: Vec<f64>) -> Option<Band> {
         values.sort_by(f64::total_cmp);
         let n = values.len();
         let (min, max) = (*values.first()?, *values.last()?);
@@ -65,7 +44,7 @@ impl Band {
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let median = (values[(n - 1) / 2] + values[n / 2]) / 2.0;
         let ci95 = (n > 1).then(|| t_975(n - 1) * (squares / (n - 1) as f64 / n as f64).sqrt());
-        Some(Band { figure: figure.into(), n, min, median, max, mean, ci95 })
+        Some(Band { figure, n, min, median, max, mean, ci95 })
     }
 
     /// Whether the replicas all but agree: at most 0.5 % of the median between the smallest and the largest.
@@ -78,7 +57,7 @@ impl Band {
         let row = |band: &Band| {
             let ci95 = band.ci95.map_or_else(|| "–".to_owned(), number);
             let values = [band.min, band.median, band.max, band.mean].map(number);
-            [band.figure.clone(), unit(&band.figure).into(), band.n.to_string()]
+            [band.figure.as_str().into(), band.figure.unit().into(), band.n.to_string()]
                 .into_iter()
                 .chain(values)
                 .chain([ci95])
@@ -86,19 +65,6 @@ impl Band {
         };
         let titles = ["figure", "unit", "n", "min", "median", "max", "mean", "ci95"];
         Table::plain(&titles, bands.iter().map(row).collect())
-    }
-}
-
-/// Unit of a figure, by its name.
-fn unit(figure: &str) -> &'static str {
-    match figure {
-        "request_throughput" => "requests/s",
-        "output_throughput" => "tokens/s",
-        "completed" => "requests",
-        "starved_sessions" => "sessions",
-        share if share.ends_with("_share") => "share",
-        time if time.ends_with("_ms") => "ms",
-        _ => "",
     }
 }
 
@@ -129,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_band_knows_its_mean_and_interval() {
-        let band = Band::of("x", vec![3.0, 1.0, 2.0]).unwrap();
+        let band = Band::of(Figure::P50E2e, vec![3.0, 1.0, 2.0]).unwrap();
         assert_eq!((band.n, band.min, band.median, band.max, band.mean), (3, 1.0, 2.0, 3.0, 2.0));
         // s = 1, t(2) = 4.303: 4.303 / √3.
         assert!((band.ci95.unwrap() - 2.4843).abs() < 1e-3);
@@ -137,23 +103,17 @@ mod tests {
 
     #[test]
     fn one_replica_has_no_interval_and_none_has_no_band() {
-        assert_eq!(Band::of("x", vec![5.0]).unwrap().ci95, None);
-        assert_eq!(Band::of("x", Vec::new()), None);
+        assert_eq!(Band::of(Figure::P50E2e, vec![5.0]).unwrap().ci95, None);
+        assert_eq!(Band::of(Figure::P50E2e, Vec::new()), None);
     }
 
     #[test]
     fn a_band_is_narrow_up_to_half_a_per_cent() {
         assert!(
-            Band::of("x", vec![1000.0, 1005.0]).unwrap().is_narrow()
-                && Band::of("x", vec![0.0; 2]).unwrap().is_narrow()
+            Band::of(Figure::P50E2e, vec![1000.0, 1005.0]).unwrap().is_narrow()
+                && Band::of(Figure::P50E2e, vec![0.0; 2]).unwrap().is_narrow()
         );
-        assert!(!Band::of("x", vec![1000.0, 1006.0]).unwrap().is_narrow());
-    }
-
-    #[test]
-    fn every_figure_but_none_has_a_unit() {
-        let units = ["p50_ttft_ms", "request_throughput", "bad_share", "starved_sessions"].map(unit);
-        assert_eq!(units, ["ms", "requests/s", "share", "sessions"]);
+        assert!(!Band::of(Figure::P50E2e, vec![1000.0, 1006.0]).unwrap().is_narrow());
     }
 
     #[test]

@@ -1,0 +1,151 @@
+//! Both sides of a comparison as they lie on the disk: runs, folders of replicas, files of records.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::folder::{REPLICAS, RunManifest};
+use crate::cli::found::{FoundRun, parse_json};
+use crate::cli::replicas::{self, Replicas};
+use crate::cli::terminal::Terminal;
+use crate::cli::threads::in_order;
+use crate::results::diff::{COLUMNS, Origin, Requests, RunInput, SideInput};
+use crate::results::{Percentiles, RunSummary};
+
+/// One side, read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// As typed.
+    pub label: String,
+    /// Its runs, at least one.
+    pub runs: Vec<LoadedRun>,
+    /// Summaries of repeats made for the comparison.
+    pub made: Vec<RunSummary>,
+}
+
+/// One run, read.
+#[derive(Debug)]
+pub struct LoadedRun {
+    found: FoundRun,
+    path: String,
+    summary: RunSummary,
+    requests: Requests,
+}
+
+impl LoadedRun {
+    /// Its `run.json`.
+    pub fn manifest(&self) -> Option<&RunManifest> {
+        self.found.manifest.as_ref()
+    }
+
+    /// Its summary.
+    pub fn summary(&self) -> &RunSummary {
+        &self.summary
+    }
+
+    fn into_input(self) -> RunInput {
+        let run_id = self.found.manifest.as_ref().map_or(&self.summary.run.name, |manifest| &manifest.run_id).clone();
+        let origin = self.found.manifest.map(|manifest| Origin {
+            trace_sha256: manifest.trace.sha256,
+            arrival_scale: manifest.scenario.replay.arrival_scale,
+            think_scale: manifest.scenario.replay.think_scale,
+            scenario: serde_json::to_value(&manifest.scenario).unwrap_or_default(),
+        });
+        RunInput { path: self.path, run_id, summary: self.summary, requests: self.requests, origin }
+    }
+}
+
+impl Loaded {
+    /// For the library.
+    pub fn into_input(self) -> SideInput {
+        let runs = self.runs.into_iter().map(LoadedRun::into_input).collect();
+        SideInput { label: self.label, runs, made: self.made }
+    }
+}
+
+/// Reads both sides, several runs at a time.
+pub fn load(
+    names: &[Vec<String>; 2],
+    percentiles: &Percentiles,
+    jobs: usize,
+    terminal: &Terminal,
+) -> Result<[Loaded; 2], Failure> {
+    let [a, b] = names.each_ref().map(|names| open_all(names, terminal));
+    let (a, b) = (a?, b?);
+    let first_of_b = a.len();
+    let mut found: Vec<FoundRun> = a.into_iter().chain(b).collect();
+    let read = in_order(found.len(), jobs, |number| read(&found[number], percentiles, terminal));
+    let mut loaded = Vec::new();
+    for (found, read) in found.drain(..).zip(read) {
+        let (summary, requests) = read?;
+        loaded.push(LoadedRun { path: shown(&found), found, summary, requests });
+    }
+    let of_b = loaded.split_off(first_of_b);
+    let [label_a, label_b] = names.each_ref().map(|names| names.join(","));
+    let side = |label: String, runs: Vec<LoadedRun>| -> Result<Loaded, Failure> {
+        Ok(Loaded { label, runs: joined(runs, percentiles, terminal)?, made: Vec::new() })
+    };
+    Ok([side(label_a, loaded)?, side(label_b, of_b)?])
+}
+
+fn shown(found: &FoundRun) -> String {
+    let path = if found.manifest.is_some() { &found.folder } else { &found.requests };
+    path.display().to_string()
+}
+
+fn open_all(names: &[String], terminal: &Terminal) -> Result<Vec<FoundRun>, Failure> {
+    let mut found = Vec::new();
+    for name in names {
+        for path in runs_at(Path::new(name), terminal)? {
+            found.push(FoundRun::open(&path)?);
+        }
+    }
+    if found.is_empty() {
+        return Err(Failure::input("a side names no run").hint("give a run folder, such as outputs/NAME"));
+    }
+    Ok(found)
+}
+
+/// The run at `path`, or the replicas in it that ran to their end.
+fn runs_at(path: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
+    let list = if path.is_dir() { path.join(REPLICAS) } else { path.to_path_buf() };
+    if list.file_name().is_none_or(|name| name != REPLICAS) || !list.is_file() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let replicas: Replicas = parse_json(&list, replicas::SCHEMA_VERSION)?;
+    if let Some(shortfall) = replicas.shortfall() {
+        terminal.messages.warning(format!("{}: {shortfall}", list.display()));
+    }
+    let folder = list.parent().unwrap_or(Path::new(""));
+    let signals = [Exit::HungUp, Exit::Interrupted, Exit::Terminated].map(|exit| exit as u8);
+    let whole = replicas.replicas.iter().filter(|replica| !signals.contains(&replica.exit_code));
+    Ok(whole.map(|replica| folder.join(&replica.folder)).collect())
+}
+
+fn read(found: &FoundRun, percentiles: &Percentiles, terminal: &Terminal) -> Result<(RunSummary, Requests), Failure> {
+    let (summary, _) = found.summarise(percentiles, terminal)?;
+    let requests = found.fold_batches(
+        COLUMNS,
+        terminal,
+        || Ok(Requests::default()),
+        |requests, batch| {
+            requests.push(batch);
+            Ok(())
+        },
+    )?;
+    Ok((summary, requests))
+}
+
+/// Files of records of one side that have no request in common are parts of one run.
+fn joined(mut runs: Vec<LoadedRun>, percentiles: &Percentiles, terminal: &Terminal) -> Result<Vec<LoadedRun>, Failure> {
+    let bare = runs.len() > 1 && runs.iter().all(|run| run.manifest().is_none());
+    if !bare || !Requests::are_parts(&runs.iter().map(|run| &run.requests).collect::<Vec<_>>()) {
+        return Ok(runs);
+    }
+    let files: Vec<&FoundRun> = runs.iter().map(|run| &run.found).collect();
+    let summary = FoundRun::summarise_parts(&files, percentiles, terminal)?;
+    let path = runs.iter().map(|run| run.path.as_str()).collect::<Vec<_>>().join(" + ");
+    let mut first = runs.remove(0);
+    runs.into_iter().for_each(|run| first.requests.append(run.requests));
+    terminal.messages.note(format!("{path}: no request is in two of them: taken as parts of one run"));
+    Ok(vec![LoadedRun { path, summary, ..first }])
+}

@@ -1,0 +1,156 @@
+//! `--html FILE`: reads what a page needs beyond the summary, and writes pages.
+//!
+//! Invariant: a page appears whole or not at all, and takes the place of nothing but an earlier page.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::base::words::count;
+use crate::cli::exit::Failure;
+use crate::cli::folder::{self, write_whole};
+use crate::cli::found::FoundRun;
+use crate::cli::ledger;
+use crate::cli::replicas::Replicas;
+use crate::cli::stdout;
+use crate::cli::terminal::Terminal;
+use crate::results::page::{PageTally, RunPage, replicas_page, run_page};
+use crate::results::render::Table;
+use crate::results::{RunSummary, read_requests};
+
+/// Bytes read from a file of records at a time.
+const READ_BYTES: usize = 256 * 1024;
+/// How every page begins.
+const DOCTYPE: &[u8] = b"<!doctype html>";
+
+/// Where a page goes.
+#[derive(Debug, Clone, Args)]
+pub struct PageArgs {
+    /// Write one self-contained HTML page (charts, tables; no network) to FILE; `-`: to stdout, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+impl PageArgs {
+    /// The page is what stdout holds.
+    pub fn takes_stdout(&self) -> bool {
+        self.html.as_deref().is_some_and(is_stdout)
+    }
+}
+
+/// Refuses a place for a page before any work is done for it.
+pub fn check(target: &Path) -> Result<(), Failure> {
+    if is_stdout(target) {
+        return Ok(());
+    }
+    let refuse = |cause: String| Err(Failure::input(cause).hint("give the name of a file, such as --html run.html"));
+    let Ok(metadata) = fs::metadata(target) else {
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        return match parent.filter(|parent| !parent.is_dir()) {
+            Some(parent) => refuse(format!("the folder {} for the page does not exist", parent.display())),
+            None if target.file_name().is_none() => refuse(format!("`{}` names no file", target.display())),
+            None => Ok(()),
+        };
+    };
+    if metadata.is_dir() {
+        return refuse(format!("{} is a folder", target.display()));
+    }
+    if metadata.is_file() && metadata.len() > 0 && !is_page(target) {
+        return refuse(format!("{} exists and is no HTML page, so it is not replaced", target.display()));
+    }
+    Ok(())
+}
+
+/// Writes a page, and says where it is and how large.
+pub fn write(target: &Path, page: &str, terminal: &Terminal) -> Result<(), Failure> {
+    if is_stdout(target) {
+        return stdout::print(page);
+    }
+    // A device or a pipe is written to: a rename would take its place.
+    let is_special = fs::metadata(target).is_ok_and(|metadata| !metadata.is_file());
+    let written: io::Result<()> = if is_special {
+        fs::OpenOptions::new().write(true).open(target).and_then(|mut file| file.write_all(page.as_bytes()))
+    } else {
+        write_whole(target, |out| out.write_all(page.as_bytes()))
+    };
+    written.map_err(|error| Failure::broke(format!("{}: {error}", target.display())).hint("choose another file"))?;
+    terminal.messages.note(format!("page {} ({} KB)", target.display(), count((page.len() as u64).div_ceil(1000))));
+    Ok(())
+}
+
+/// The page of a run: its records are read once more, with its events between them.
+pub fn of_run(found: &FoundRun, summary: &RunSummary, terminal: &Terminal) -> Result<String, Failure> {
+    let mut gaps = Vec::new();
+    let path = found.folder.join(folder::EVENTS);
+    let counted = match found.manifest.is_some().then(|| ledger::count(&path)) {
+        Some(Ok(ledger)) => {
+            ledger.cut_off.iter().for_each(|cut_off| terminal.messages.warning(cut_off));
+            Some(ledger.table)
+        }
+        Some(Err(failure)) => {
+            terminal.messages.warning(&failure);
+            gaps.push(format!("{failure}; sessions that left a worker are not known."));
+            None
+        }
+        None => {
+            gaps.push(
+                "Made from a file of records alone: events are not known, nor sessions that left a worker.".into(),
+            );
+            None
+        }
+    };
+    let events = if counted.is_some() { ledger::each(&path) } else { None };
+    let tally = tally(&found.requests, events.into_iter().flatten())?;
+    let name =
+        found.manifest.as_ref().map_or_else(|| found.requests.display().to_string(), |manifest| manifest.name.clone());
+    let wall_s = found.manifest.as_ref().and_then(|manifest| manifest.wall_seconds);
+    Ok(run_page(RunPage { name: &name, summary, tally, events: counted.as_ref(), gaps: &gaps, wall_s }))
+}
+
+/// Records and events in the order of their times. What is wrong with the records was said when they were summed up.
+fn tally(requests: &Path, events: impl Iterator<Item = crate::record::LedgerEvent>) -> Result<PageTally, Failure> {
+    let unreadable = |error: io::Error| Failure::input(format!("cannot read {}: {error}", requests.display()));
+    let file = File::open(requests).map_err(unreadable)?;
+    let (mut tally, mut events) = (PageTally::default(), events.peekable());
+    for record in read_requests(BufReader::with_capacity(READ_BYTES, file)).map_while(Result::ok) {
+        // A session is closed at the instant its last turn ends: the turn comes first.
+        while let Some(event) = events.next_if(|event| event.at_ns < record.ended_ns) {
+            tally.event(&event);
+        }
+        tally.record(&record);
+    }
+    events.for_each(|event| tally.event(&event));
+    Ok(tally)
+}
+
+/// The page of a folder of replicas.
+pub fn of_replicas(run: &Path, replicas: &Replicas) -> String {
+    let row = |replica: &crate::cli::replicas::Replica| {
+        vec![replica.folder.clone(), replica.seed.to_string(), replica.exit_code.to_string()]
+    };
+    let table = Table::plain(&["folder", "seed", "exit_code"], replicas.replicas.iter().map(row).collect());
+    let failed = replicas.replicas.iter().filter(|replica| replica.exit_code != 0).count() as u64;
+    let failed = (failed > 0).then(|| {
+        format!(
+            "{failed} of {} replicas ended with an exit code other than 0: a broken budget or an interruption",
+            replicas.replicas.len()
+        )
+    });
+    let notes: Vec<String> = replicas.shortfall().into_iter().chain(failed).collect();
+    let folder = if run.is_dir() { run } else { run.parent().unwrap_or(run) };
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    let name = folder.file_name().map_or_else(|| "replicas".into(), |name| name.to_string_lossy().into_owned());
+    replicas_page(&name, &replicas.bands, &table, &notes)
+}
+
+fn is_stdout(target: &Path) -> bool {
+    target.as_os_str() == "-"
+}
+
+fn is_page(path: &Path) -> bool {
+    let mut start = [0; DOCTYPE.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start.eq_ignore_ascii_case(DOCTYPE)
+}

@@ -1,0 +1,364 @@
+//! `sweep`: every combination of a sweep file as a run of its own, resumable, with one table over all of them.
+//!
+//! Reading order: `plan` (the cells), `folder` (which are done), `run` (the pool), `show` (what is printed). Invariant: the
+//! folder of a sweep belongs to one process at a time, and what is done is never run again unless that was asked for.
+
+mod display;
+mod dry;
+mod folder;
+mod live;
+mod plan;
+mod run;
+mod show;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use clap::Args;
+
+use crate::base::words::plural;
+use crate::cli::drive::{broken, write_json};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::folder::{SWEEP, SWEEP_PARQUET, write_whole};
+use crate::cli::inputs::{ReadingArgs, tell_notices};
+use crate::cli::live::{LiveArgs, TargetArg};
+use crate::cli::output::FormatName;
+use crate::cli::signals::Signals;
+use crate::cli::terminal::Terminal;
+use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport};
+use crate::scenario::Overlay;
+use crate::scenario::sweep::{Sweep, SweepFlags, load_sweep};
+
+use folder::{Found, SweepFolder, found, take_result};
+use plan::{Plan, Traces};
+use run::Runner;
+
+pub use show::{print, read_sweep};
+
+/// Causes named when no cell can run.
+const NAMED_CAUSES: usize = 5;
+
+const EXAMPLES: &str = "\
+Examples:
+  # the cells, and how long they will take
+  pdreplay sweep cap-policy --dry-run
+  # a shipped sweep; Ctrl-C, and the same command goes on
+  pdreplay sweep cap-policy
+  # a file of one's own on a recorded trace
+  pdreplay sweep caps.toml trace.jsonl.zst --jobs 4
+  # only some of the cells now
+  pdreplay sweep cap-policy --filter policy=sticky --filter cap=4
+  # the table again
+  pdreplay report outputs/cap-policy
+
+A file begins like this:
+  [sweep]
+  scenario = \"v3-1p7d\"
+  repeats = 3
+  [axes]
+  policy = [\"sticky\", \"kv-aware\"]
+  cap = [4, 8, 16]
+
+Exits with 1 when a cell failed or is refused, after all others have run; with 2 when none can run.";
+
+/// Arguments of `sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SweepArgs {
+    /// Sweep file, or the name of a shipped one: cap-policy, topology, time-scale, starvation.
+    #[arg(value_name = "SWEEP")]
+    sweep: String,
+    /// Trace file, in place of the one the sweep names. Default: the traces its scenarios generate.
+    #[arg(value_name = "TRACE")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    reading: ReadingArgs,
+    /// Any scenario key for all cells, over the base scenario; may be repeated. Not the key of an axis.
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Scenario")]
+    set: Vec<String>,
+    /// Run points although policy, mechanism and router do not fit together.
+    #[arg(long, help_heading = "Scenario")]
+    allow_conflict: bool,
+    /// Runs of each point, with consecutive seeds, in place of the file's.
+    #[arg(long, value_name = "N", help_heading = "Run", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: Option<u32>,
+    /// Threads; default: those of the file, or one per processor. Live cells run one after another.
+    #[arg(long, value_name = "N", help_heading = "Run", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    jobs: Option<u32>,
+    /// Run only the cells with this value on this axis (`seed` too); may be repeated. The others stay as they are.
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Run")]
+    filter: Vec<String>,
+    /// What requests are sent to; on a live target caches are emptied between two cells.
+    #[arg(long, value_name = "TARGET", value_enum, default_value = "virtual", help_heading = "Run")]
+    on: TargetArg,
+    #[command(flatten)]
+    live: LiveArgs,
+    /// Print the cells and how long they will take; run and write nothing.
+    #[arg(long, help_heading = "Output")]
+    dry_run: bool,
+    /// Format of the table; `json` is the whole of sweep.json.
+    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    format: FormatName,
+    /// Directory of all run folders.
+    #[arg(long, value_name = "DIR", default_value = "outputs", help_heading = "Results")]
+    output_dir: PathBuf,
+    /// Name of the folder; default: that of the sweep. One that holds this sweep goes on where it was.
+    #[arg(long, value_name = "NAME", help_heading = "Results")]
+    name: Option<String>,
+    /// Run cells again that are there, but of another sweep file, trace or version; keep the rest.
+    #[arg(long, help_heading = "Results")]
+    overwrite: bool,
+    /// Run all cells again.
+    #[arg(long, help_heading = "Results")]
+    fresh: bool,
+}
+
+/// Runs it.
+pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let signals = Signals::install()?;
+    signals.end_at_once(true);
+    args.live.check(args.on, "--on live")?;
+    let sweep = load(args)?;
+    let chosen = Chosen::new(&args.filter, &sweep)?;
+    let threads = threads(args, &sweep);
+    let trace = args.trace.as_ref().or(sweep.head.trace.as_ref()).map(|path| args.reading.read(path)).transpose()?;
+    if let Some(trace) = &trace {
+        tell_notices(trace, &terminal.messages);
+    }
+    let allow_conflict = args.allow_conflict || sweep.head.allow_conflict;
+    let plan = Plan { sweep, allow_conflict, traces: Traces::new(trace.map(Arc::new), threads + 1) };
+    let mut rows = plan.rows()?;
+    refuse_all(&rows, &chosen)?;
+    let info = plan.info(target_words(args, &plan), between(args, &plan));
+    let name = args.name.as_deref().unwrap_or(&plan.sweep.head.name);
+    if args.dry_run {
+        let path = args.output_dir.join(name);
+        if !args.fresh {
+            take_done(&path, &mut rows);
+        }
+        return dry::run(
+            &dry::Dry { plan: &plan, info, target: args.on, threads, format: args.format.format() },
+            rows,
+            |row| chosen.takes(row),
+            terminal,
+        );
+    }
+    let folder = SweepFolder::claim(&args.output_dir, name, args.fresh)?;
+    let others = take_done(folder.path(), &mut rows);
+    if let Some(first) = others.first().filter(|_| !args.overwrite) {
+        let (count, path) = (others.len(), folder.path().display());
+        return Err(Failure::input(format!(
+            "{path} holds {} of another sweep file, trace or version of pdreplay: {first}{}",
+            plural(count as u64, "cell"),
+            if count > 1 { ", …" } else { "" }
+        ))
+        .hint("--overwrite runs them again and keeps the cells that still fit")
+        .hint("give another --name to keep both"));
+    }
+    signals.end_at_once(false);
+    sweep_cells(
+        args,
+        &Sweeping { plan: &plan, folder: &folder, signals: &signals, chosen: &chosen, threads },
+        info,
+        rows,
+        terminal,
+    )
+}
+
+/// What a sweep under way needs.
+struct Sweeping<'a> {
+    plan: &'a Plan,
+    folder: &'a SweepFolder,
+    signals: &'a Signals,
+    chosen: &'a Chosen,
+    threads: usize,
+}
+
+fn sweep_cells(
+    args: &SweepArgs,
+    sweeping: &Sweeping,
+    info: SweepInfo,
+    mut rows: Vec<SweepCell>,
+    terminal: &Terminal,
+) -> Result<Exit, Failure> {
+    let Sweeping { plan, folder, signals, chosen, threads } = *sweeping;
+    tell_start(&rows, folder, terminal)?;
+    write(folder, &SweepReport::new(info.clone(), rows.clone()))?;
+    let is_work = |row: &SweepCell| row.state == CellState::Missing && chosen.takes(row);
+    let work: Vec<usize> = (0..rows.len()).filter(|ix| is_work(&rows[*ix])).collect();
+    let runner = Runner { plan, folder, signals, target: args.on, terminal };
+    let stopped = runner.run(&mut rows, &work, threads);
+    let left = work.iter().filter(|ix| rows[**ix].state == CellState::Missing).count();
+    let report = SweepReport::new(info, rows);
+    let written = write(folder, &report);
+    if let Some(failure) = stopped {
+        // What could not be written is told once.
+        return Err(
+            failure.hint(format!("the same command goes on with the {} that are missing", plural(left as u64, "cell")))
+        );
+    }
+    written?;
+    print(&report, folder.path(), args.format.format(), terminal)?;
+    Ok(exit_of(&report, left, signals, chosen))
+}
+
+fn load(args: &SweepArgs) -> Result<Sweep, Failure> {
+    let set = args.set.iter().map(|assignment| Overlay::set(assignment)).collect::<Result<Vec<_>, _>>()?;
+    let mut flags = SweepFlags { set, repeats: args.repeats };
+    let sweep = load_sweep(&args.sweep, &flags)?;
+    let embedded =
+        sweep.points.iter().find_map(|point| point.scenario.as_ref().ok()).is_none_or(|s| s.live.is_embedded());
+    let overlays = args.live.overlays(embedded);
+    if overlays.is_empty() {
+        return Ok(sweep);
+    }
+    flags.set.splice(0..0, overlays);
+    Ok(load_sweep(&args.sweep, &flags)?)
+}
+
+fn threads(args: &SweepArgs, sweep: &Sweep) -> usize {
+    let available = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    match args.on {
+        TargetArg::Virtual => args.jobs.or(sweep.head.jobs).map_or_else(available, |jobs| jobs as usize),
+        // Two runs at a time on one target would measure each other.
+        TargetArg::Live => 1,
+    }
+}
+
+/// When no cell that is asked for can run, that is all there is to say.
+fn refuse_all(rows: &[SweepCell], chosen: &Chosen) -> Result<(), Failure> {
+    let asked = || rows.iter().filter(|row| chosen.takes(row));
+    if asked().any(|row| row.state != CellState::Refused) {
+        return Ok(());
+    }
+    let mut causes: Vec<&str> = asked().filter_map(|row| row.error.as_deref()).flat_map(str::lines).collect();
+    causes.dedup();
+    causes.truncate(NAMED_CAUSES);
+    let all = plural(asked().count() as u64, "cell");
+    Err(Failure::inputs(causes)
+        .hint(format!("every cell is refused ({all}): change the base scenario or the axes"))
+        .hint("--allow-conflict runs pairs of policy, mechanism and router that do not fit together"))
+}
+
+/// Takes the results of cells that are done; gives the folders of those that are another sweep's.
+fn take_done(path: &std::path::Path, rows: &mut [SweepCell]) -> Vec<String> {
+    let mut others = Vec::new();
+    for row in rows.iter_mut().filter(|row| row.state == CellState::Missing) {
+        match found(path, row) {
+            Found::Done => {
+                take_result(path, row);
+            }
+            Found::Other => others.push(row.folder.clone()),
+            Found::Nothing | Found::Unfinished => {}
+        }
+    }
+    others
+}
+
+fn tell_start(rows: &[SweepCell], folder: &SweepFolder, terminal: &Terminal) -> Result<(), Failure> {
+    let done = rows.iter().filter(|row| row.state == CellState::Done).count() as u64;
+    if done > 0 {
+        terminal.messages.note(format!(
+            "{} of {} are done already and are kept",
+            done,
+            plural(rows.len() as u64, "cell")
+        ));
+    }
+    let mut strangers = folder.cell_names()?;
+    for row in rows {
+        strangers.remove(row.folder.rsplit('/').next().unwrap_or_default());
+    }
+    if let Some(first) = strangers.first() {
+        let count = plural(strangers.len() as u64, "folder");
+        terminal
+            .messages
+            .note(format!("{count} in cells/ belong to no cell of this sweep and are left alone: {first}"));
+    }
+    for row in rows.iter().filter(|row| row.state == CellState::Refused) {
+        let error = row.error.as_deref().unwrap_or_default();
+        terminal.messages.warning(format!("cell {} ({}) is refused: {error}", row.number, row.words()));
+    }
+    Ok(())
+}
+
+fn write(folder: &SweepFolder, report: &SweepReport) -> Result<(), Failure> {
+    let path = folder.files().file(SWEEP_PARQUET);
+    write_whole(&path, |out| report.write_parquet(out).map(drop)).map_err(broken)?;
+    write_json(folder.files(), SWEEP, report).map_err(broken)
+}
+
+fn exit_of(report: &SweepReport, left: usize, signals: &Signals, chosen: &Chosen) -> Exit {
+    let asked = || report.cells.iter().filter(|cell| chosen.takes(cell));
+    let is_broken = |cell: &SweepCell| matches!(cell.state, CellState::Failed | CellState::Refused);
+    match signals.caught() {
+        Some(signal) if left > 0 => signal,
+        Some(_) | None if asked().all(|cell| cell.state == CellState::Refused) => Exit::Usage,
+        Some(_) | None if asked().any(is_broken) => Exit::Broke,
+        Some(_) | None => Exit::Ok,
+    }
+}
+
+fn target_words(args: &SweepArgs, plan: &Plan) -> String {
+    match (args.on, plan.sweep.points.iter().find_map(|point| point.scenario.as_ref().ok())) {
+        (TargetArg::Live, Some(scenario)) => format!("real time, {}", scenario.live.target.as_str()),
+        (TargetArg::Virtual | TargetArg::Live, _) => "virtual time".into(),
+    }
+}
+
+fn between(args: &SweepArgs, plan: &Plan) -> Option<String> {
+    let scenario = plan.sweep.points.iter().find_map(|point| point.scenario.as_ref().ok());
+    scenario.filter(|_| args.on == TargetArg::Live).map(live::between_cells)
+}
+
+/// `--filter`: the cells that are run now.
+#[derive(Debug)]
+struct Chosen {
+    /// Positions by axis; an axis without any takes all.
+    at: Vec<Vec<u32>>,
+    seeds: Vec<u64>,
+}
+
+impl Chosen {
+    fn new(filters: &[String], sweep: &Sweep) -> Result<Chosen, Failure> {
+        let mut chosen = Chosen { at: vec![Vec::new(); sweep.axes.len()], seeds: Vec::new() };
+        for filter in filters {
+            let refuse = |cause: String| Failure::input(format!("--filter {filter}: {cause}"));
+            let (key, value) =
+                filter.split_once('=').ok_or_else(|| refuse("is not KEY=VALUE, such as cap=4".into()))?;
+            if key == "seed" {
+                let seed = value.parse().ok().filter(|seed| sweep.seeds.contains(seed));
+                chosen
+                    .seeds
+                    .push(seed.ok_or_else(|| refuse(format!("no cell has this seed; there are {:?}", sweep.seeds)))?);
+                continue;
+            }
+            let keys: Vec<String> = sweep.axes.iter().map(|axis| axis.key.clone()).collect();
+            let is_meant = |known: &String| known == key || known.rsplit('.').next() == Some(key);
+            let ix = keys.iter().position(is_meant).ok_or_else(|| {
+                refuse(format!("no axis is called `{key}`")).hint(format!("axes: {}, seed", keys.join(", ")))
+            })?;
+            let labels: Vec<&str> = sweep.axes[ix].values.iter().map(|value| value.label.as_str()).collect();
+            let at = labels.iter().position(|label| *label == value).ok_or_else(|| {
+                refuse("the axis has no such value".into()).hint(format!("values: {}", labels.join(", ")))
+            })?;
+            chosen.at[ix].push(at as u32);
+        }
+        let is_there = |point: &crate::scenario::sweep::Point| chosen.takes_at(&point.at);
+        if !sweep.points.iter().any(is_there) {
+            return Err(
+                Failure::input("no cell passes all the filters").hint("--dry-run without --filter prints the cells")
+            );
+        }
+        Ok(chosen)
+    }
+
+    fn takes_at(&self, at: &[u32]) -> bool {
+        self.at.iter().zip(at).all(|(wanted, at)| wanted.is_empty() || wanted.contains(at))
+    }
+
+    fn takes(&self, cell: &SweepCell) -> bool {
+        self.takes_at(&cell.at) && (self.seeds.is_empty() || self.seeds.contains(&cell.seed))
+    }
+}

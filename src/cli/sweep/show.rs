@@ -1,0 +1,135 @@
+//! What is printed of a sweep: after it, and by `report` on its folder, also while it is under way.
+
+use std::path::Path;
+
+use crate::base::words::plural;
+use crate::cli::exit::Failure;
+use crate::cli::folder::SWEEP;
+use crate::cli::found::parse_json;
+use crate::cli::output::json;
+use crate::cli::stdout;
+use crate::cli::sweep::folder::{Found, found, take_result};
+use crate::cli::terminal::Terminal;
+use crate::results::Figure;
+use crate::results::render::{Format, knees, sweep_cells, sweep_groups, visible};
+use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, SweepReport};
+
+/// The sweep at `path`, its folder or its `sweep.json`; `None` when there is none. Cells that ended since the file was written
+/// are taken in.
+pub fn read_sweep(path: &Path) -> Result<Option<SweepReport>, Failure> {
+    let file = if path.is_dir() { path.join(SWEEP) } else { path.to_path_buf() };
+    if file.file_name().is_none_or(|name| name != SWEEP) || !file.is_file() {
+        return Ok(None);
+    }
+    let mut report: SweepReport = parse_json(&file, SWEEP_VERSION)?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let mut changed = false;
+    for cell in report.cells.iter_mut().filter(|cell| cell.state == CellState::Missing) {
+        changed |= found(folder, cell) == Found::Done && take_result(folder, cell);
+    }
+    Ok(Some(if changed { SweepReport::new(report.sweep, report.cells) } else { report }))
+}
+
+/// Prints the table, and says what is missing, where the files are and what to do next.
+pub fn print(report: &SweepReport, folder: &Path, format: Format, terminal: &Terminal) -> Result<(), Failure> {
+    let style = terminal.style;
+    terminal.messages.settle();
+    let text = match format {
+        Format::Json => json(report),
+        Format::Csv | Format::Markdown => sweep_groups(report).render(format, style),
+        Format::Table => {
+            let mut text = format!("{}\n\n", visible(&headline(report)));
+            text += &sweep_groups(report).render(format, style);
+            if report.knees.iter().any(|knee| knee.knee.is_some()) {
+                text += &format!("\n{}", knees(report).render(format, style));
+            } else if !report.knees.is_empty() {
+                text += &format!("\nno knee: {}\n", why_no_knee(report));
+            }
+            let is_broken = |cell: &SweepCell| matches!(cell.state, CellState::Failed | CellState::Refused);
+            if report.cells.iter().any(is_broken) {
+                text += &format!("\n{}", sweep_cells(report, is_broken).render(format, style));
+            }
+            text
+        }
+    };
+    stdout::print(&text)?;
+    tell(report, folder, terminal);
+    Ok(())
+}
+
+/// `caps · 240 cells: 48 points × 5 seeds · v3-1p7d · swe-bench-52 · virtual time`.
+fn headline(report: &SweepReport) -> String {
+    let sweep = &report.sweep;
+    let (points, seeds) = (report.groups.len() as u64, sweep.seeds.len() as u64);
+    let cells = plural(report.counts.planned.into(), "cell");
+    let cells = if seeds > 1 { format!("{cells}: {} × {seeds} seeds", plural(points, "point")) } else { cells };
+    let fixed: Vec<String> = sweep
+        .axes
+        .iter()
+        .filter(|axis| axis.values.len() == 1)
+        .map(|axis| format!("{} {}", axis.label, axis.values[0].label))
+        .collect();
+    let parts = [sweep.name.clone(), cells, sweep.scenario.clone(), sweep.trace.clone(), sweep.target.clone()];
+    parts.into_iter().chain(fixed).collect::<Vec<_>>().join(" · ")
+}
+
+/// The reasons, each once, with the figures they hold for.
+fn why_no_knee(report: &SweepReport) -> String {
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    for knee in &report.knees {
+        match reasons.iter_mut().find(|(reason, _)| *reason == knee.reason) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((&knee.reason, 1)),
+        }
+    }
+    let words: Vec<String> =
+        reasons.iter().map(|(reason, count)| format!("{reason} ({})", plural(*count as u64, "curve"))).collect();
+    words.join("; ")
+}
+
+fn tell(report: &SweepReport, folder: &Path, terminal: &Terminal) {
+    let (counts, path) = (&report.counts, folder.display());
+    if let Some(what) = &report.sweep.between_cells {
+        terminal.messages.note(format!("between two cells: {what}"));
+    }
+    if counts.missing > 0 {
+        let text = format!(
+            "{} of {} cells are missing: the same command goes on where it stopped",
+            counts.missing, counts.planned
+        );
+        terminal.messages.warning(text);
+    }
+    if counts.without_headline > 0 {
+        let reason =
+            report.groups.iter().filter(|group| !group.shows_headline()).find_map(|group| group.reason.as_deref());
+        let text = format!(
+            "{} of {} cells have no headline, so their points show no latencies: {}",
+            counts.without_headline,
+            counts.planned,
+            reason.unwrap_or_default()
+        );
+        terminal.messages.warning(text);
+    }
+    terminal.messages.note(format!("files: {path}/  (sweep.json, sweep.parquet, a run folder a cell in cells/)"));
+    let (worst, best) = extremes(report);
+    if let Some(worst) = worst {
+        let cell = format!("{path}/{}", worst.folder);
+        terminal.messages.note(format!("look into one: pdreplay report {cell} --sessions"));
+        if let Some(best) = best.filter(|best| best.number != worst.number) {
+            terminal.messages.note(format!("compare two: pdreplay diff {cell} {path}/{}", best.folder));
+        }
+    }
+}
+
+/// The first cells of the points with the longest and the shortest p99 of E2E that may be read; without those, any that is done.
+fn extremes(report: &SweepReport) -> (Option<&SweepCell>, Option<&SweepCell>) {
+    let of = |group: &SweepGroup| Some((group.shown(Figure::P99E2e)?.mean, group.at.clone()));
+    let mut points: Vec<(f64, Vec<u32>)> = report.groups.iter().filter_map(of).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let is_done = |cell: &&SweepCell| cell.state == CellState::Done;
+    let first = |at: &Vec<u32>| report.cells.iter().filter(is_done).find(|cell| cell.at == *at);
+    match (points.last(), points.first()) {
+        (Some((_, worst)), Some((_, best))) => (first(worst), first(best)),
+        (_, _) => (report.cells.iter().find(is_done), None),
+    }
+}

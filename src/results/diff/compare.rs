@@ -1,0 +1,275 @@
+//! [`Comparison`]: takes both sides in, refuses what cannot be compared, and ends in a [`DiffReport`].
+//!
+//! The resamples between are drawn by the caller, who has the threads. Invariant: a failure is in no latency; figures of whole
+//! runs are given only where both sides have the same requests.
+
+use super::bootstrap::{Bootstrap, Draws, Target};
+use super::figure::Figure;
+use super::metrics::{Judge, Tally};
+use super::pairing::{Run, Sessions, pair, uneven};
+use super::refuse::{Origin, Refused, differences};
+use super::report::{Difference, Forced, Paired};
+use super::requests::{LATENCIES, Requests};
+use super::sample::Sample;
+use super::threshold::Threshold;
+use crate::base::words::{count, plural};
+use crate::results::{Metric, Percentiles, RunState, RunSummary};
+
+/// A run to be compared.
+#[derive(Debug)]
+pub struct RunInput {
+    /// Where it lies, for people.
+    pub path: String,
+    /// Id in its records.
+    pub run_id: String,
+    /// Its summary, with [`Options::percentiles`].
+    pub summary: RunSummary,
+    /// Its requests.
+    pub requests: Requests,
+    /// Trace and scenario; `None` for a file of records.
+    pub origin: Option<Origin>,
+}
+
+/// One side: a run, or repeats of one.
+#[derive(Debug)]
+pub struct SideInput {
+    /// As named on the command line.
+    pub label: String,
+    /// At least one.
+    pub runs: Vec<RunInput>,
+    /// Summaries of repeats made for the comparison; empty where none were.
+    pub made: Vec<RunSummary>,
+}
+
+/// How to compare.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Percentiles of the latencies.
+    pub percentiles: Percentiles,
+    /// Resamples of the bootstrap; 0 for no intervals.
+    pub resamples: u32,
+    /// Seed of the bootstrap.
+    pub seed: u64,
+    /// Confidence of intervals and of the noise, between 0 and 1.
+    pub confidence: f64,
+    /// Compare what differs in kind.
+    pub force: bool,
+    /// Conditions to judge.
+    pub thresholds: Vec<Threshold>,
+    /// Jitter of the repeats made, ms.
+    pub made_jitter_ms: Option<f64>,
+}
+
+/// What a comparison keeps of one side.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub label: String,
+    pub runs: Vec<Run>,
+    pub paths: Vec<(String, String)>,
+    pub summaries: Vec<RunSummary>,
+    pub made: Vec<RunSummary>,
+    pub origin: Option<Origin>,
+    /// As [`LATENCIES`].
+    pub samples: Vec<Sample>,
+    pub tally: Tally,
+}
+
+/// Both sides, paired.
+#[derive(Debug)]
+pub struct Comparison {
+    pub(super) a: Side,
+    pub(super) b: Side,
+    pub(super) sessions: Sessions,
+    pub(super) paired: Paired,
+    pub(super) forced: Vec<Forced>,
+    pub(super) options: Options,
+}
+
+impl Options {
+    /// These percentiles and those that conditions name: the ones that summaries must have.
+    pub fn wanted_percentiles(&self) -> Percentiles {
+        let named = self.thresholds.iter().filter_map(|threshold| match threshold.figure {
+            Figure::Percentile { percentile, .. } => Some(percentile),
+            Figure::Mean(_) | Figure::Run(_) => None,
+        });
+        named.fold(self.percentiles.clone(), Percentiles::with)
+    }
+}
+
+impl Comparison {
+    /// Pairs the requests.
+    ///
+    /// # Errors
+    /// When traces, populations or time scales differ, and `options.force` is not set.
+    pub fn new(a: SideInput, b: SideInput, mut options: Options) -> Result<Comparison, Refused> {
+        options.percentiles = options.wanted_percentiles();
+        let mut sessions = Sessions::default();
+        let mut forced = origins(&a, &b);
+        let (mut a, mut b) = (Side::of(a, &mut sessions), Side::of(b, &mut sessions));
+        let same_trace = !forced.iter().any(|forced| forced.difference == Difference::Trace);
+        let paired = if same_trace { pair(&mut a.runs, &mut b.runs) } else { Paired::default() };
+        if same_trace {
+            forced.extend(population(&a, &b, &paired).map(Forced::population));
+        }
+        if !forced.is_empty() && !options.force {
+            return Err(Refused(forced));
+        }
+        let known = sessions.names.len();
+        [&mut a, &mut b].into_iter().for_each(|side| side.count(known));
+        Ok(Comparison { a, b, sessions, paired, forced, options })
+    }
+
+    pub(super) fn is_forced(&self, difference: Difference) -> bool {
+        self.forced.iter().any(|forced| forced.difference == difference)
+    }
+
+    /// Both sides have the same requests, or nothing is paired at all.
+    pub(super) fn is_whole(&self) -> bool {
+        self.paired.only_a + self.paired.only_b == 0
+    }
+
+    /// The figures to give, in order.
+    pub(super) fn figures(&self) -> Vec<Figure> {
+        let failures = self.a.tally.all_bad() + self.b.tally.all_bad() > 0
+            || self
+                .options
+                .thresholds
+                .iter()
+                .any(|threshold| matches!(threshold.figure, Figure::Percentile { with_failures: true, .. }));
+        let mut figures = Figure::all(&self.options.percentiles, failures);
+        figures.retain(|figure| Judge::of(self).gives(*figure));
+        figures
+    }
+
+    /// Draws resamples; `None` where there is nothing to draw, or none were asked for.
+    pub fn resampler(&self) -> Option<Resampler<'_>> {
+        let drawn = self.paired.sessions > 1 && self.options.resamples > 0;
+        drawn.then(|| {
+            let figures = self.figures().into_iter().filter(|figure| self.a.target(*figure).is_some());
+            let target = |figure: Figure| Some([self.a.target(figure)?, self.b.target(figure)?]);
+            let targets = figures.filter_map(target).collect();
+            let bootstrap = Bootstrap { targets, sessions: self.sessions.names.len(), seed: self.options.seed };
+            Resampler { bootstrap, resamples: self.options.resamples }
+        })
+    }
+}
+
+/// Resamples by chunks, each the same whichever thread draws it.
+#[derive(Debug)]
+pub struct Resampler<'a> {
+    bootstrap: Bootstrap<'a>,
+    resamples: u32,
+}
+
+impl Resampler<'_> {
+    const CHUNK: u32 = 16;
+
+    /// How many chunks there are.
+    pub fn chunks(&self) -> u32 {
+        self.resamples.div_ceil(Self::CHUNK)
+    }
+
+    /// The differences of every figure in the resamples of one chunk.
+    pub fn draw(&self, chunk: u32) -> Draws {
+        let first = chunk * Self::CHUNK;
+        self.bootstrap.draw(first..(first + Self::CHUNK).min(self.resamples))
+    }
+}
+
+impl Side {
+    fn of(input: SideInput, sessions: &mut Sessions) -> Side {
+        let SideInput { label, runs, made } = input;
+        let mut side = Side {
+            label,
+            runs: Vec::new(),
+            paths: Vec::new(),
+            summaries: Vec::new(),
+            made,
+            origin: None,
+            samples: Vec::new(),
+            tally: Tally::default(),
+        };
+        for RunInput { path, run_id, summary, requests, origin } in runs {
+            side.runs.push(sessions.number(requests));
+            side.paths.push((path, run_id));
+            side.summaries.push(summary);
+            side.origin = side.origin.take().or(origin);
+        }
+        side
+    }
+
+    fn count(&mut self, sessions: usize) {
+        self.samples = (0..LATENCIES.len()).map(|latency| Sample::of(&self.runs, latency, sessions)).collect();
+        self.tally = Tally::of(&self.runs, sessions);
+    }
+
+    pub(super) fn sample(&self, metric: Metric) -> Option<&Sample> {
+        LATENCIES.iter().position(|known| *known == metric).and_then(|at| self.samples.get(at))
+    }
+
+    fn is_unfinished(&self) -> bool {
+        self.summaries.iter().any(|summary| summary.run.state == RunState::Unfinished)
+    }
+
+    fn target(&self, figure: Figure) -> Option<Target<'_>> {
+        match figure {
+            Figure::Mean(metric) => self.sample(metric).map(Target::mean),
+            Figure::Percentile { metric, percentile, with_failures } => {
+                let sample = self.sample(metric)?;
+                let failures = with_failures.then_some(self.tally.bad.as_slice());
+                let all = if with_failures { self.tally.all_bad() } else { 0 };
+                Some(Target::Rank { rank: sample.rank(percentile, all), counts: &sample.counts, failures })
+            }
+            Figure::Run(figure) => self.tally.target(figure),
+        }
+    }
+}
+
+/// What the runs say of themselves against each other: each against the first of A.
+fn origins(a: &SideInput, b: &SideInput) -> Vec<Forced> {
+    let named = |side: &'static str, input: &SideInput| -> Vec<(String, Option<Origin>)> {
+        let name = |(at, run): (usize, &RunInput)| {
+            let name = if at == 0 { side.to_owned() } else { format!("{} (of {side})", run.path) };
+            (name, run.origin.clone())
+        };
+        input.runs.iter().enumerate().map(name).collect()
+    };
+    let all: Vec<(String, Option<Origin>)> = named("A", a).into_iter().chain(named("B", b)).collect();
+    let Some((first_name, Some(first))) = all.first() else { return Vec::new() };
+    let mut found: Vec<Forced> = Vec::new();
+    for (name, origin) in &all[1..] {
+        let new = origin.iter().flat_map(|origin| differences((first_name, first), (name, origin)));
+        for forced in new {
+            if !found.iter().any(|known| known.difference == forced.difference) {
+                found.push(forced);
+            }
+        }
+    }
+    found
+}
+
+/// How the requests of the sides differ; what an unfinished run lacks is no difference in kind.
+fn population(a: &Side, b: &Side, paired: &Paired) -> Option<String> {
+    for (name, side) in [("A", a), ("B", b)] {
+        let differing = uneven(&side.runs);
+        if differing > 0 && !side.is_unfinished() {
+            return Some(format!(
+                "the runs of {name} are no repeats of each other: {} not in all of them",
+                match differing {
+                    1 => "1 request is".to_owned(),
+                    n => format!("{} requests are", count(n)),
+                }
+            ));
+        }
+    }
+    let Paired { both, only_a, only_b, .. } = *paired;
+    let excused = (only_a == 0 || b.is_unfinished()) && (only_b == 0 || a.is_unfinished());
+    (!excused).then(|| {
+        format!(
+            "the populations differ: {} in A alone, {} in B alone, {} in both",
+            plural(only_a, "request"),
+            count(only_b),
+            count(both)
+        )
+    })
+}

@@ -1,0 +1,250 @@
+//! Each figure of both sides, with its interval, its noise and what to make of it.
+
+use super::bootstrap::{Draws, Target, interval};
+use super::compare::{Comparison, Side};
+use super::figure::{Figure, PHASES, RunFigure};
+use super::noise::Noise;
+use super::pairing::Run;
+use super::report::{Better, DeltaVerdict, Difference, Interval, MetricDelta, SessionChanges};
+use crate::record::{ExecutionMode, Outcome};
+use crate::results::stats::{mean, share};
+use crate::results::{Metric, is_failure};
+
+/// Counts of one side by session.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Truncated, aborted, failed and timed out.
+    pub bad: Vec<u32>,
+    bad_sums: Vec<f64>,
+    served: Vec<u32>,
+    /// Turns sent after the first one present.
+    later: Vec<u32>,
+    direct_sums: Vec<f64>,
+}
+
+impl Tally {
+    /// Of the paired requests of these runs.
+    pub fn of(runs: &[Run], sessions: usize) -> Tally {
+        let mut tally = Tally {
+            bad: vec![0; sessions],
+            bad_sums: vec![0.0; sessions],
+            served: vec![0; sessions],
+            later: vec![0; sessions],
+            direct_sums: vec![0.0; sessions],
+        };
+        for run in runs {
+            let mut last = None;
+            for ((session, _, _), row) in run.keyed() {
+                let is_first = last.replace(session) != Some(session);
+                if run.paired[row] {
+                    tally.add(session as usize, is_first, run.requests.outcome[row], run.requests.mode[row]);
+                }
+            }
+        }
+        tally
+    }
+
+    fn add(&mut self, session: usize, is_first: bool, outcome: Outcome, mode: ExecutionMode) {
+        let is_bad = is_failure(outcome);
+        self.bad[session] += u32::from(is_bad);
+        self.bad_sums[session] += f64::from(u8::from(is_bad));
+        self.served[session] += u32::from(is_bad || outcome.is_ok());
+        if !is_first && outcome != Outcome::Skipped {
+            let is_direct = mode == ExecutionMode::KvcacheDirectToDSession && outcome.is_ok();
+            self.later[session] += 1;
+            self.direct_sums[session] += f64::from(u8::from(is_direct));
+        }
+    }
+
+    /// All failures.
+    pub fn all_bad(&self) -> u64 {
+        self.bad.iter().map(|n| u64::from(*n)).sum()
+    }
+
+    /// A figure that resamples can make; `None` for those of whole runs.
+    pub fn target(&self, figure: RunFigure) -> Option<Target<'_>> {
+        match figure {
+            RunFigure::DirectShare => Some(Target::Ratio { sums: &self.direct_sums, counts: &self.later, scale: 1.0 }),
+            RunFigure::BadShare => Some(Target::Ratio { sums: &self.bad_sums, counts: &self.served, scale: 1.0 }),
+            RunFigure::Completed
+            | RunFigure::Failed
+            | RunFigure::Duration
+            | RunFigure::RequestThroughput
+            | RunFigure::OutputThroughput
+            | RunFigure::TotalTokenThroughput
+            | RunFigure::Gini
+            | RunFigure::Jain
+            | RunFigure::StarvedSessions
+            | RunFigure::BecameStarved
+            | RunFigure::FreedSessions => None,
+        }
+    }
+}
+
+/// Gives figures their values and verdicts.
+pub(super) struct Judge<'a> {
+    comparison: &'a Comparison,
+}
+
+impl<'a> Judge<'a> {
+    pub fn of(comparison: &'a Comparison) -> Judge<'a> {
+        Judge { comparison }
+    }
+
+    /// The figure means something here.
+    pub fn gives(&self, figure: Figure) -> bool {
+        let (whole, same_trace, same_scale) = (
+            self.comparison.is_whole(),
+            !self.comparison.is_forced(Difference::Trace),
+            !self.comparison.is_forced(Difference::TimeScale),
+        );
+        match figure {
+            Figure::Mean(metric) | Figure::Percentile { metric, .. } => {
+                let of_schedule = matches!(metric, Metric::SchedTtft | Metric::SchedE2e | Metric::WaitPreviousTurn);
+                (same_scale || !of_schedule) && (whole || !PHASES.contains(&metric))
+            }
+            Figure::Run(RunFigure::DirectShare | RunFigure::BadShare) => true,
+            Figure::Run(RunFigure::Completed | RunFigure::Failed | RunFigure::Gini | RunFigure::Jain) => whole,
+            Figure::Run(
+                RunFigure::Duration
+                | RunFigure::RequestThroughput
+                | RunFigure::OutputThroughput
+                | RunFigure::TotalTokenThroughput,
+            ) => whole && same_scale,
+            Figure::Run(RunFigure::StarvedSessions | RunFigure::BecameStarved | RunFigure::FreedSessions) => {
+                whole && same_trace
+            }
+        }
+    }
+
+    /// All of them.
+    pub fn metrics(&self, draws: Option<&Draws>, noise: &Noise, sessions: &SessionChanges) -> Vec<MetricDelta> {
+        let mut drawn = draws.into_iter().flatten();
+        let confidence = self.comparison.options.confidence;
+        let metric = |figure: Figure| {
+            let (a, b) = (self.value(&self.comparison.a, figure), self.value(&self.comparison.b, figure));
+            let ((a, n_a), (b, n_b)) = match figure {
+                Figure::Run(RunFigure::BecameStarved) => (a, (Some(sessions.became_starved.len() as f64), b.1)),
+                Figure::Run(RunFigure::FreedSessions) => (a, (Some(sessions.freed.len() as f64), b.1)),
+                Figure::Mean(_) | Figure::Percentile { .. } | Figure::Run(_) => (a, b),
+            };
+            let draws = self.comparison.a.has_target(figure).then(|| drawn.next()).flatten();
+            let interval = draws.and_then(|draws| interval(draws, confidence, self.comparison.paired.sessions));
+            delta(figure, (a, n_a), (b, n_b), interval, noise.is_known().then(|| noise.of(figure)).flatten())
+        };
+        self.comparison.figures().into_iter().map(metric).collect()
+    }
+
+    /// A figure of one side, and of how many values it is.
+    fn value(&self, side: &Side, figure: Figure) -> (Option<f64>, u64) {
+        let runs = side.summaries.len() as u64;
+        match figure {
+            Figure::Mean(metric) => match side.sample(metric) {
+                Some(sample) => (sample.mean_ms(), sample.n()),
+                None => side.phase(metric),
+            },
+            Figure::Percentile { metric, percentile, with_failures } => {
+                let failures = if with_failures { side.tally.all_bad() } else { 0 };
+                let sample = side.sample(metric);
+                let value = sample.and_then(|sample| sample.percentile_ms(percentile, failures));
+                (value, sample.map_or(0, |sample| sample.n() + failures))
+            }
+            Figure::Run(RunFigure::DirectShare) => shared(&side.tally.direct_sums, &side.tally.later),
+            Figure::Run(RunFigure::BadShare) => shared(&side.tally.bad_sums, &side.tally.served),
+            Figure::Run(RunFigure::BecameStarved | RunFigure::FreedSessions) => (Some(0.0), runs),
+            Figure::Run(_) => {
+                let values: Vec<f64> = side.summaries.iter().filter_map(|run| figure.in_summary(run)).collect();
+                (mean(&values), values.len() as u64)
+            }
+        }
+    }
+}
+
+fn shared(sums: &[f64], counts: &[u32]) -> (Option<f64>, u64) {
+    let n = counts.iter().map(|n| u64::from(*n)).sum();
+    (share(sums.iter().sum::<f64>() as u64, n), n)
+}
+
+impl Side {
+    /// Resamples can make the figure.
+    fn has_target(&self, figure: Figure) -> bool {
+        match figure {
+            Figure::Mean(metric) | Figure::Percentile { metric, .. } => self.sample(metric).is_some(),
+            Figure::Run(figure) => self.tally.target(figure).is_some(),
+        }
+    }
+
+    /// Mean of a phase over all repeats, ms.
+    fn phase(&self, metric: Metric) -> (Option<f64>, u64) {
+        let latencies = || self.summaries.iter().map(|run| run.latencies.of(metric));
+        let n = latencies().map(|latency| latency.n).sum();
+        let sum: f64 = latencies().filter_map(|latency| Some(latency.mean_ms? * latency.n as f64)).sum();
+        ((n > 0).then(|| sum / n as f64), n)
+    }
+}
+
+fn delta(
+    figure: Figure,
+    (a, n_a): (Option<f64>, u64),
+    (b, n_b): (Option<f64>, u64),
+    interval: Option<Interval>,
+    noise: Option<f64>,
+) -> MetricDelta {
+    let delta = a.zip(b).map(|(a, b)| b - a);
+    let better = figure.better();
+    MetricDelta {
+        key: figure.to_string(),
+        metric: figure.measured().into(),
+        stat: figure.stat(),
+        unit: figure.unit().into(),
+        better,
+        a,
+        b,
+        n_a,
+        n_b,
+        delta,
+        relative: delta.zip(a.filter(|a| *a != 0.0)).map(|(delta, a)| delta / a),
+        interval: interval.filter(|_| delta.is_some()),
+        noise: noise.filter(|_| delta.is_some()),
+        verdict: delta.map_or(DeltaVerdict::NotComparable, |delta| verdict(delta, better, interval, noise)),
+    }
+}
+
+fn verdict(delta: f64, better: Better, interval: Option<Interval>, noise: Option<f64>) -> DeltaVerdict {
+    let holds_zero = |interval: Interval| interval.lo <= 0.0 && interval.hi >= 0.0;
+    if delta == 0.0 {
+        return DeltaVerdict::Same;
+    }
+    if noise.is_some_and(|noise| delta.abs() <= noise) {
+        return DeltaVerdict::InsideNoise;
+    }
+    if interval.is_some_and(holds_zero) {
+        return DeltaVerdict::Unclear;
+    }
+    match (better, interval.is_some() || noise.is_some()) {
+        (_, false) => DeltaVerdict::Unjudged,
+        (Better::Neither, true) => DeltaVerdict::Changed,
+        (Better::Lower, true) if delta < 0.0 => DeltaVerdict::Better,
+        (Better::Higher, true) if delta > 0.0 => DeltaVerdict::Better,
+        (Better::Lower | Better::Higher, true) => DeltaVerdict::Worse,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_judged_by_noise_first_and_by_its_interval_then() {
+        let clear = Some(Interval { lo: 1.0, hi: 3.0 });
+        let wide = Some(Interval { lo: -1.0, hi: 3.0 });
+        assert_eq!(verdict(0.0, Better::Lower, clear, None), DeltaVerdict::Same);
+        assert_eq!(verdict(2.0, Better::Lower, clear, Some(2.5)), DeltaVerdict::InsideNoise);
+        assert_eq!(verdict(2.0, Better::Lower, wide, Some(0.5)), DeltaVerdict::Unclear);
+        assert_eq!(verdict(2.0, Better::Lower, clear, Some(0.5)), DeltaVerdict::Worse);
+        assert_eq!(verdict(2.0, Better::Higher, clear, None), DeltaVerdict::Better);
+        assert_eq!(verdict(2.0, Better::Higher, None, None), DeltaVerdict::Unjudged);
+        assert_eq!(verdict(-2.0, Better::Higher, None, Some(1.0)), DeltaVerdict::Worse);
+        assert_eq!(verdict(-2.0, Better::Neither, None, Some(1.0)), DeltaVerdict::Changed);
+    }
+}

@@ -1,0 +1,1 @@
+//! Pages of hostile, empty and odd runs.

@@ -1,0 +1,183 @@
+//! The tables of a sweep: a row a point, a row a cell, the knees.
+//!
+//! On a terminal an axis of one value has no column, and latencies that may not be read are `–`; CSV and JSON have all.
+
+use std::borrow::Cow;
+
+use super::table::{Cell, Column, Table};
+use crate::base::words::{percent, rate, seconds};
+use crate::results::sweep::{Knee, SweepAxis, SweepCell, SweepGroup, SweepReport};
+use crate::results::{Band, Figure};
+
+/// Figures of a row, with their titles; the rest are in CSV alone.
+const SHOWN: [(Figure, &str); 8] = [
+    (Figure::P50Ttft, "TTFT p50"),
+    (Figure::P99Ttft, "TTFT p99"),
+    (Figure::P50E2e, "E2E p50"),
+    (Figure::P99E2e, "E2E p99"),
+    (Figure::RequestThroughput, "req/s"),
+    (Figure::BadShare, "bad"),
+    (Figure::DirectShare, "direct"),
+    (Figure::StarvedSessions, "starved"),
+];
+
+/// One row a point, in order of the cells; points of which no cell was to be run are left out.
+pub fn sweep_groups(report: &SweepReport) -> Table {
+    let groups: Vec<&SweepGroup> =
+        report.groups.iter().filter(|group| group.counts.missing < group.counts.planned).collect();
+    let mut columns = axis_columns(report);
+    columns.extend([number("runs", "runs"), text("verdict", "verdict")]);
+    let rest = || Figure::ALL.iter().filter(|figure| SHOWN.iter().all(|(shown, _)| shown != *figure));
+    for (figure, title) in SHOWN {
+        columns.push(number(figure.as_str(), title));
+        columns.push(wide(format!("{}_ci95", figure.as_str())));
+        if figure == Figure::BadShare {
+            columns.push(number("predicted_direct_share", "predicted"));
+        }
+    }
+    for figure in rest() {
+        columns.extend([wide(figure.as_str()), wide(format!("{}_ci95", figure.as_str()))]);
+    }
+    columns.extend([wide("reason"), wide("cause")]);
+    let row = |group: &&SweepGroup| {
+        let mut row: Vec<Cell> = group.values.iter().map(Cell::text).collect();
+        row.extend([runs(group), Cell::text(verdict(group))]);
+        for (figure, _) in SHOWN {
+            row.extend(with_interval(group, figure));
+            if figure == Figure::BadShare {
+                row.push(Cell::number(group.predicted_direct_share, percent));
+            }
+        }
+        rest().for_each(|figure| row.extend(with_interval(group, *figure)));
+        row.extend([&group.reason, &group.cause].map(|text| Cell::text(text.clone().unwrap_or_default())));
+        row
+    };
+    let rows = groups.iter().map(row).collect();
+    Table::new(columns, rows, &groups)
+}
+
+/// One row a cell of those that `wanted` takes.
+pub fn sweep_cells(report: &SweepReport, wanted: impl Fn(&SweepCell) -> bool) -> Table {
+    let cells: Vec<&SweepCell> = report.cells.iter().filter(|cell| wanted(cell)).collect();
+    let mut columns = vec![number("cell", "cell")];
+    columns.extend(axis_columns(report));
+    columns.extend([number("seed", "seed"), text("state", "state"), text("error", "error")]);
+    let row = |cell: &&SweepCell| {
+        let mut row = vec![Cell::count(cell.number.into())];
+        row.extend(cell.values.iter().map(Cell::text));
+        row.extend([Cell::text(cell.seed.to_string()), Cell::text(cell.state.as_str())]);
+        row.push(Cell::text(cell.error.clone().unwrap_or_default()));
+        row
+    };
+    let rows = cells.iter().map(row).collect();
+    Table::new(columns, rows, &cells)
+}
+
+/// The knees that were found, one a row.
+pub fn knees(report: &SweepReport) -> Table {
+    let found: Vec<&Knee> = report.knees.iter().filter(|knee| knee.knee.is_some()).collect();
+    let columns = vec![
+        text("axis", "knee along"),
+        text("held", "at"),
+        text("figure", "figure"),
+        number("knee", "knee"),
+        number("value", "there"),
+        text("reason", "how far"),
+    ];
+    let row = |knee: &&Knee| {
+        let point = knee.knee.as_ref();
+        vec![
+            Cell::text(&knee.axis),
+            Cell::text(&knee.held_words),
+            Cell::text(title(knee.figure)),
+            Cell::number(point.map(|point| point.at), |at| at.to_string()),
+            Cell::number(point.map(|point| point.value), show(knee.figure)),
+            Cell::text(&knee.reason),
+        ]
+    };
+    let rows = found.iter().map(row).collect();
+    Table::new(columns, rows, &found)
+}
+
+fn axis_columns(report: &SweepReport) -> Vec<Column> {
+    let column = |axis: &SweepAxis| Column {
+        title: Cow::Owned(axis.label.clone()),
+        key: Cow::Owned(axis.key.clone()),
+        left: !axis.is_numeric(),
+        on_terminal: axis.values.len() > 1,
+    };
+    report.sweep.axes.iter().map(column).collect()
+}
+
+fn number(key: &'static str, title: &'static str) -> Column {
+    Column { title: Cow::Borrowed(title), key: Cow::Borrowed(key), left: false, on_terminal: true }
+}
+
+fn text(key: &'static str, title: &'static str) -> Column {
+    Column { left: true, ..number(key, title) }
+}
+
+fn wide(key: impl Into<Cow<'static, str>>) -> Column {
+    let key = key.into();
+    Column { title: key.clone(), key, left: false, on_terminal: false }
+}
+
+/// `3`, or `2/3` where some did not end.
+fn runs(group: &SweepGroup) -> Cell {
+    let counts = &group.counts;
+    let shown = match counts.done == counts.planned {
+        true => counts.done.to_string(),
+        false => format!("{}/{}", counts.done, counts.planned),
+    };
+    Cell { shown, raw: counts.done.to_string() }
+}
+
+/// The verdict in a word; of a point without a run, what became of it.
+fn verdict(group: &SweepGroup) -> &'static str {
+    let counts = &group.counts;
+    match group.verdict {
+        Some(verdict) => verdict.as_str(),
+        None if counts.refused > 0 => "refused",
+        None if counts.failed > 0 => "failed",
+        None => "missing",
+    }
+}
+
+/// Mean and half width of the 95 % interval: together for people, apart for programs.
+fn with_interval(group: &SweepGroup, figure: Figure) -> [Cell; 2] {
+    let band = group.shown(figure);
+    let ci95 = band.and_then(|band| band.ci95);
+    let shown = band.map_or_else(|| "–".into(), |band| words(figure, band));
+    let raw = band.map_or_else(String::new, |band| band.mean.to_string());
+    [Cell { shown, raw }, Cell::number(ci95, show(figure))]
+}
+
+/// `1.75 s ±0.021`: the mean, and the half width in the same unit.
+fn words(figure: Figure, band: &Band) -> String {
+    let shown = show(figure)(band.mean);
+    let half = band.ci95.filter(|half| *half > 0.0).map(show(figure));
+    match half {
+        Some(half) => format!("{shown} ±{}", half.trim_end_matches(" s").trim_end_matches(" %")),
+        None => shown,
+    }
+}
+
+/// How a value of a figure is written.
+fn show(figure: Figure) -> fn(f64) -> String {
+    match figure.unit() {
+        "ms" => seconds,
+        "share" => percent,
+        "requests/s" | "tokens/s" => rate,
+        "sessions" | "requests" => whole,
+        _ => |value| format!("{value:.3}"),
+    }
+}
+
+/// A count; a mean of counts with one decimal.
+fn whole(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+}
+
+fn title(figure: Figure) -> &'static str {
+    SHOWN.iter().find(|(shown, _)| *shown == figure).map_or(figure.as_str(), |(_, title)| title)
+}
