@@ -16,6 +16,7 @@ mod form;
 mod frames;
 mod groups;
 mod read;
+mod spare;
 #[cfg(test)]
 mod tests;
 

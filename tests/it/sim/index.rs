@@ -214,3 +214,23 @@ fn a_run_with_an_index_is_the_same_each_time() {
     assert_eq!(one.ledger, other.ledger);
     assert_eq!(one.end.facts, other.end.facts);
 }
+
+#[test]
+fn a_fault_of_events_moves_no_other_draw() {
+    // A policy that does not read the index, and turns that are moved at random: what is drawn for them must not depend on
+    // which faults of events there are.
+    let sticky = PD.replace("'car'", "'sticky'");
+    let with = |more: &str, fault: &str| {
+        faulty_scenario(&scenario(&[&sticky, "kv_events.enabled = 'on'", more, fault]))
+    };
+    let jitter = "replay.arrival_jitter_ms = 900.0";
+    let plain = with(jitter, "");
+    let sent = |played: &Played| played.records.iter().map(super::sent_s).collect::<Vec<_>>();
+    assert_ne!(sent(&plain), sent(&with("", "")), "the jitter is drawn");
+    for kind in ["kv-event-drop", "kv-event-duplicate", "kv-event-reorder", "publisher-restart", "kv-endpoint-wrong"] {
+        let times = |record: &RequestRecord| (super::sent_s(record), record.e2e_ms, record.decode_worker_actual.clone());
+        let faulty = with(jitter, &format!("fault = [{{ kind = '{kind}', at_s = 10, duration_s = 30 }}]"));
+        assert!(faulty.records.iter().map(times).eq(plain.records.iter().map(times)), "{kind}");
+        assert!(streams(&faulty) != streams(&plain), "{kind} was noticed");
+    }
+}
