@@ -2,8 +2,8 @@
 
 use std::env;
 use std::fs::File;
-use std::num::NonZeroUsize;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use clap::Args;

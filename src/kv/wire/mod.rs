@@ -19,6 +19,7 @@ mod read;
 mod spare;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 pub use decode::{DEFAULT_MAX_MESSAGE_BYTES, DecodeOptions, Decoder};
 pub use encode::Encoder;

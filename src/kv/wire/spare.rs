@@ -73,8 +73,14 @@ mod tests {
 
     fn batch(tokens: usize) -> EventBatch {
         let hashes = vec![EngineHash(1)];
-        let stored =
-            BlockStored { hashes, parent: None, tokens: vec![7; tokens], block_size: 4, tier: Tier::Device, bigram: false };
+        let stored = BlockStored {
+            hashes,
+            parent: None,
+            tokens: vec![7; tokens],
+            block_size: 4,
+            tier: Tier::Device,
+            bigram: false,
+        };
         EventBatch { timestamp: 0.0, events: vec![KvEvent::Stored(stored)], dp_rank: None, ignored: 0 }
     }
 

@@ -43,12 +43,7 @@ impl Bounds {
 
 /// Serves without delay of small writes. Ends once `stopped` says so and every connection is closed; when it is dropped,
 /// connections break.
-pub(super) async fn listen(
-    listener: TcpListener,
-    routes: Router,
-    bounds: Bounds,
-    stopped: watch::Receiver<bool>,
-) {
+pub(super) async fn listen(listener: TcpListener, routes: Router, bounds: Bounds, stopped: watch::Receiver<bool>) {
     // Made once: routes served as they are would be laid out anew for each connection, 8 KB each.
     let routes: Router = routes.with_state(());
     let (mut connections, mut turned_away) = (JoinSet::new(), JoinSet::new());
@@ -211,7 +206,8 @@ mod tests {
     #[tokio::test]
     async fn a_stream_of_events_outlives_the_limits() {
         let (address, _stop, _) = serve(100).await;
-        let (text, took) = hear(say(&address, "GET /stream HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await).await;
+        let (text, took) =
+            hear(say(&address, "GET /stream HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await).await;
         assert!(text.contains("data: 5") && took > HEAD + BODY, "{took:?}: {text}");
     }
 

@@ -13,7 +13,8 @@ use crate::run::Scratch;
 const QUERY: &str = "/v1/internal/kv-cache/query";
 
 fn directory(scratch: &Scratch, more: &[&str]) -> Server {
-    let away = json!({"instance_name": "away", "endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "tcp://127.0.0.1:2"});
+    let away =
+        json!({"instance_name": "away", "endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "tcp://127.0.0.1:2"});
     let config = scratch.write("kv.json", &json!({ "streams": [away] }).to_string());
     let server = Server::index(&config, more);
     wait_for("it is ready", || (request(&server.url, "GET", "/health", &[], b"").0 == 200).then_some(()));
@@ -39,7 +40,8 @@ fn well_behaved(server: &Server) -> Duration {
         let mut stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let body = r#"{"token_ids":[]}"#;
-        let head = format!("POST {QUERY} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head =
+            format!("POST {QUERY} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
         stream.write_all((head + body).as_bytes()).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;

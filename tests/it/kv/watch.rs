@@ -74,7 +74,8 @@ fn rows(frame: &str) -> Vec<String> {
 #[test]
 fn every_terminal_is_drawn_on_without_scrolling_and_a_server_that_goes_is_told_in_words() {
     let scratch = Scratch::new();
-    let away = json!({"instance_name": "away", "endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "tcp://127.0.0.1:2"});
+    let away =
+        json!({"instance_name": "away", "endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "tcp://127.0.0.1:2"});
     let config = scratch.write("kv.json", &json!({ "streams": [away] }).to_string());
     let mut server = Server::index(&config, &[]);
     // 0 and 0: a terminal that does not say.
@@ -103,7 +104,8 @@ fn every_terminal_is_drawn_on_without_scrolling_and_a_server_that_goes_is_told_i
             assert!(!frame.contains("os error"), "{frame}");
         }
     }
-    let last = terminals[0].frames().pop().unwrap();
+    assert!(terminals[0].frames().pop().unwrap().contains("connection refused"));
+    let last = terminals[3].frames().pop().unwrap();
     assert!(last.contains("connection refused") && last.contains("it is waited for"), "{last}");
     let last = rows(&terminals[1].frames().pop().unwrap());
     assert_eq!(last, ["h"], "the address begins so");
