@@ -71,7 +71,7 @@ pub fn run(args: &WatchArgs, terminal: &Terminal) -> Result<Exit, Failure> {
             let style = Style { width: size.columns, ..terminal.style };
             let text = match &looked {
                 Ok(reply) => shown(reply, style),
-                Err(away) => format!("{away}; it is waited for\n"),
+                Err(away) => format!("{away}\nit is waited for\n"),
             };
             let drawn = frame(&format!("{}\n{text}", args.ask.url), size);
             stdout::print_with(|out| out.write_all(drawn.as_bytes()))?;
