@@ -72,7 +72,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("tower_service", &["live/client"]),
     ("axum", &["live/server"]),
     ("subtle", &["live/server/kv/token.rs"]),
-    ("hyper_util", &["live/server/upstream.rs"]),
+    ("hyper_util", &["live/server/listen.rs", "live/server/upstream.rs"]),
     ("rustix", &["live", "cli/stdout.rs"]),
     ("xxhash_rust", &["kv", "node"]),
     ("rmp", &["kv/wire"]),

@@ -3,6 +3,7 @@
 //! Owns arguments and tables. What is followed and answered is `live`'s.
 
 mod query;
+mod screen;
 mod serve;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use clap::Args;
@@ -18,7 +19,7 @@ use crate::kv::directory::{KvEventsConfig, Registry, Source};
 use crate::live::clock::Clock;
 use crate::live::kv::registry::{Login, read_limited};
 use crate::live::kv::service::{Feed, FeedError, FeedOptions, Log};
-use crate::live::server::{InternalToken, KvServerOptions, run_kv};
+use crate::live::server::{InternalToken, KvLimits, KvServerOptions, run_kv};
 use crate::live::url_at;
 
 const EXAMPLES: &str = "\
@@ -64,6 +65,9 @@ pub struct ServeArgs {
     listen: String,
     #[command(flatten)]
     token: TokenArgs,
+    /// Connections of callers at once; default: half of the descriptors that the process may open, 1024 at most.
+    #[arg(long, value_name = "N")]
+    max_connections: Option<NonZeroUsize>,
     /// Print where it listens as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -79,6 +83,7 @@ pub fn run(args: &ServeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let options = feed_options(&args.config, args.registry.as_deref(), log)?;
     let listener = bind(&args.listen, token.is_some())?;
     let signals = Signals::install()?;
+    let limits = KvLimits { connections: args.max_connections.map(NonZeroUsize::get), ..KvLimits::default() };
     let feed = Feed::start(options).map_err(feed_failure)?;
     let at = address(&listener)?;
     stdout::print(&if args.json {
@@ -86,7 +91,7 @@ pub fn run(args: &ServeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     } else {
         format!("index {}", url_at(at))
     })?;
-    let options = KvServerOptions { board: Arc::clone(feed.board()), token };
+    let options = KvServerOptions { board: Arc::clone(feed.board()), token, limits };
     run_kv(listener, options, move || signals.caught().is_some()).map_err(stopped)?;
     drop(feed);
     Ok(Exit::Ok)

@@ -1,6 +1,6 @@
 //! `index watch`: the streams of a running index, looked at once a second.
 //!
-//! On a terminal the table is drawn in place; elsewhere each stream that changed is a line. An index that goes away is
+//! On a terminal the table is drawn in place, cut to its size; elsewhere each stream that changed is a line. An index that goes away is
 //! waited for.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::index::screen::{Size, frame};
 use crate::cli::index::{AskArgs, failure};
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
@@ -36,8 +37,6 @@ of its own. Ends with exit 0 on SIGINT, or when its reader has gone.";
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(20);
-/// To the top left, and everything below it gone.
-const HOME: &str = "\x1b[H\x1b[J";
 
 /// Arguments of `index watch`.
 #[derive(Debug, Args)]
@@ -67,14 +66,26 @@ pub fn run(args: &WatchArgs, terminal: &Terminal) -> Result<Exit, Failure> {
             Some(reply) => Ok(reply),
             None => again(&ask)?,
         };
-        let text = match (&looked, draws) {
-            (Ok(reply), true) => format!("{HOME}{}\n{}", args.ask.url, shown(reply, terminal.style)),
-            (Err(away), true) => format!("{HOME}{}\n{away}; it is waited for\n", args.ask.url),
-            (Ok(reply), false) => lines.changed(reply),
-            (Err(away), false) => lines.away(away),
-        };
-        stdout::print(&text)?;
+        if draws {
+            let size = Size::now();
+            let style = Style { width: size.columns, ..terminal.style };
+            let text = match &looked {
+                Ok(reply) => shown(reply, style),
+                Err(away) => format!("{away}\nit is waited for\n"),
+            };
+            let drawn = frame(&format!("{}\n{text}", args.ask.url), size);
+            stdout::print_with(|out| out.write_all(drawn.as_bytes()))?;
+        } else {
+            stdout::print(&match &looked {
+                Ok(reply) => lines.changed(reply),
+                Err(away) => lines.away(away),
+            })?;
+        }
         wait(&signals);
+    }
+    if draws {
+        // The shell goes on below.
+        stdout::print("\n")?;
     }
     Ok(Exit::Ok)
 }

@@ -172,8 +172,9 @@ impl StreamSync {
         self.pace.applied();
         // A snapshot under way may be older.
         if self.attempt.as_ref().is_some_and(|attempt| matches!(attempt.replay, Replay::Snapshot(_))) {
-            self.wait(now, arrived);
+            return self.wait(now, arrived);
         }
+        self.decoder.reuse(arrived.batch);
     }
 
     /// Applies a batch to the view, live or one that was missed. False when that lost the place.

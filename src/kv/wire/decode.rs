@@ -7,6 +7,7 @@ use super::error::{DecodeError, DecodeProblem};
 use super::event::{Context, read_event};
 use super::groups::Groups;
 use super::read::{Head, Reader};
+use super::spare::Spare;
 use crate::kv::{Dialect, EventBatch};
 
 /// Longest payload a receiver takes when nothing else is configured, bytes.
@@ -30,6 +31,7 @@ pub struct DecodeOptions {
 pub struct Decoder {
     options: DecodeOptions,
     groups: Groups,
+    spare: Spare,
 }
 
 /// Parts of a batch, by place or key.
@@ -74,12 +76,17 @@ impl Part {
 impl Decoder {
     /// For a stream at its start.
     pub fn new(options: DecodeOptions) -> Decoder {
-        Decoder { options, groups: Groups::default() }
+        Decoder { options, groups: Groups::default(), spare: Spare::default() }
     }
 
     /// Forgets what the stream taught: its publisher may be another process now.
     pub fn reset(&mut self) {
         self.groups = Groups::default();
+    }
+
+    /// Takes back a batch that is of no use any more: the next ones are made in its memory.
+    pub fn reuse(&mut self, batch: EventBatch) {
+        self.spare.take_back(batch);
     }
 
     /// Decodes the batch in `payload`.
@@ -146,10 +153,10 @@ impl Decoder {
     ) -> Result<(), DecodeProblem> {
         let context = Context { dialect: self.options.dialect, block_size: self.options.block_size, rank };
         let count = reader.array()?;
-        batch.events.reserve(count.min(reader.left() / LEAST_EVENT_BYTES));
+        batch.events = self.spare.events(count.min(reader.left() / LEAST_EVENT_BYTES));
         for event in 0..count {
             reader.event = Some(event as u32);
-            read_event(reader, context, &mut self.groups, batch)?;
+            read_event(reader, context, &mut self.groups, &mut self.spare, batch)?;
         }
         reader.event = None;
         Ok(())

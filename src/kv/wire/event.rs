@@ -8,6 +8,7 @@ use super::error::{DecodeProblem, shown};
 use super::fields::{Field, Fields, REMOVED_PLACES, STORED_PLACES};
 use super::groups::Groups;
 use super::read::{Head, Reader};
+use super::spare::Spare;
 use crate::kv::{BlockRemoved, BlockStored, Dialect, EventBatch, KvEvent, Tier};
 
 /// What an event is read against.
@@ -64,16 +65,18 @@ pub(super) fn read_event(
     reader: &mut Reader<'_>,
     context: Context,
     groups: &mut Groups,
+    spare: &mut Spare,
     batch: &mut EventBatch,
 ) -> Result<(), DecodeProblem> {
     reader.field = EVENT;
-    let (tag, fields) = match reader.head()? {
-        Head::Array(count) => from_array(reader, context.dialect, count)?,
-        Head::Map(count) => from_map(reader, context.dialect, count)?,
+    let mut fields = Fields::default();
+    let tag = match reader.head()? {
+        Head::Array(count) => from_array(reader, context.dialect, count, spare, &mut fields)?,
+        Head::Map(count) => from_map(reader, context.dialect, count, spare, &mut fields)?,
     };
     match tag {
-        Some(Tag::Stored) => stored(fields, reader, context, groups, batch),
-        Some(Tag::Removed) => removed(fields, reader, context, groups, batch),
+        Some(Tag::Stored) => stored(&mut fields, reader, context, groups, batch),
+        Some(Tag::Removed) => removed(&mut fields, reader, context, groups, batch),
         Some(Tag::Cleared) => {
             batch.events.push(KvEvent::Cleared);
             Ok(())
@@ -90,21 +93,22 @@ fn from_array<'a>(
     reader: &mut Reader<'a>,
     dialect: Dialect,
     count: usize,
-) -> Result<(Option<Tag>, Fields<'a>), DecodeProblem> {
+    spare: &mut Spare,
+    fields: &mut Fields<'a>,
+) -> Result<Option<Tag>, DecodeProblem> {
     reader.field = TYPE;
     if count == 0 {
         return Err(DecodeProblem::Missing);
     }
     let tag = tag(reader, dialect)?;
     let places = tag.map_or(&[][..], Tag::places);
-    let mut fields = Fields::default();
     for place in 0..count - 1 {
         match places.get(place) {
-            Some(field) => fields.read(*field, reader)?,
+            Some(field) => fields.read(*field, reader, spare)?,
             None => pass_over(reader)?,
         }
     }
-    Ok((tag, fields))
+    Ok(tag)
 }
 
 /// `{type: tag, field: …}` in any order.
@@ -112,18 +116,19 @@ fn from_map<'a>(
     reader: &mut Reader<'a>,
     dialect: Dialect,
     count: usize,
-) -> Result<(Option<Tag>, Fields<'a>), DecodeProblem> {
+    spare: &mut Spare,
+    fields: &mut Fields<'a>,
+) -> Result<Option<Tag>, DecodeProblem> {
     let tag = find_tag(reader, dialect, count)?;
-    let mut fields = Fields::default();
     for _ in 0..count {
         reader.field = EVENT;
         let field = reader.key()?.and_then(Field::of_key);
         match field.filter(|_| tag.is_some()) {
-            Some(field) => fields.read(field, reader)?,
+            Some(field) => fields.read(field, reader, spare)?,
             None => pass_over(reader)?,
         }
     }
-    Ok((tag, fields))
+    Ok(tag)
 }
 
 /// The type of a map, wherever it stands; the reader of the fields does not move.
@@ -165,7 +170,7 @@ fn pass_over(reader: &mut Reader<'_>) -> Result<(), DecodeProblem> {
 }
 
 fn stored(
-    mut fields: Fields<'_>,
+    fields: &mut Fields<'_>,
     reader: &mut Reader<'_>,
     context: Context,
     groups: &mut Groups,
@@ -173,11 +178,11 @@ fn stored(
 ) -> Result<(), DecodeProblem> {
     groups.learn(context.rank, fields.group, fields.kind).inspect_err(|_| reader.field = Field::Group.key())?;
     let hashes = required(fields.hashes.take(), Field::Hashes, reader)?;
-    let Some(tier) = place(&fields, reader, context, groups)? else {
+    let Some(tier) = place(fields, reader, context, groups)? else {
         batch.ignored += 1;
         return Ok(());
     };
-    if fields.is_foreign || is_partial(&fields, hashes.len(), context) {
+    if fields.is_foreign || is_partial(fields, hashes.len(), context) {
         batch.events.push(KvEvent::Foreign { hashes });
         return Ok(());
     }
@@ -221,14 +226,14 @@ fn is_partial(fields: &Fields<'_>, blocks: usize, context: Context) -> bool {
 }
 
 fn removed(
-    mut fields: Fields<'_>,
+    fields: &mut Fields<'_>,
     reader: &mut Reader<'_>,
     context: Context,
     groups: &Groups,
     batch: &mut EventBatch,
 ) -> Result<(), DecodeProblem> {
     let hashes = required(fields.hashes.take(), Field::Hashes, reader)?;
-    match place(&fields, reader, context, groups)? {
+    match place(fields, reader, context, groups)? {
         Some(tier) => batch.events.push(KvEvent::Removed(BlockRemoved { hashes, tier })),
         None => batch.ignored += 1,
     }

@@ -4,6 +4,7 @@
 
 use super::error::DecodeProblem;
 use super::read::{Head, Reader};
+use super::spare::Spare;
 use crate::kv::EngineHash;
 
 /// A field that events have in their array forms, or that means something to us; all others are passed over.
@@ -105,15 +106,15 @@ impl Field {
 
 impl<'a> Fields<'a> {
     /// Reads the value of `field`. Nil is the same as absence.
-    pub fn read(&mut self, field: Field, reader: &mut Reader<'a>) -> Result<(), DecodeProblem> {
+    pub fn read(&mut self, field: Field, reader: &mut Reader<'a>, spare: &mut Spare) -> Result<(), DecodeProblem> {
         reader.field = field.key();
         if reader.nil() {
             return Ok(());
         }
         match field {
-            Field::Hashes => self.hashes = Some(hashes(reader)?),
+            Field::Hashes => self.hashes = Some(hashes(reader, spare)?),
             Field::Parent => self.parent = Some(reader.hash()?),
-            Field::Tokens => (self.tokens, self.bigram) = tokens(reader)?,
+            Field::Tokens => (self.tokens, self.bigram) = tokens(reader, spare)?,
             Field::BlockSize => self.block_size = Some(reader.small()?),
             Field::Medium => self.medium = Some(reader.text()?),
             Field::ExtraKeys => self.plain_blocks = plain_blocks(reader)?,
@@ -141,9 +142,9 @@ impl<'a> Fields<'a> {
 /// Elements that are made room for at once; more are made room for as they come.
 const ROOM: usize = 4096;
 
-fn hashes(reader: &mut Reader<'_>) -> Result<Vec<EngineHash>, DecodeProblem> {
+fn hashes(reader: &mut Reader<'_>, spare: &mut Spare) -> Result<Vec<EngineHash>, DecodeProblem> {
     let count = reader.array()?;
-    let mut hashes = Vec::with_capacity(count.min(ROOM));
+    let mut hashes = spare.hashes(count.min(ROOM));
     for _ in 0..count {
         hashes.push(reader.hash()?);
     }
@@ -151,9 +152,9 @@ fn hashes(reader: &mut Reader<'_>) -> Result<Vec<EngineHash>, DecodeProblem> {
 }
 
 /// Token ids, and whether they came as pairs.
-fn tokens(reader: &mut Reader<'_>) -> Result<(Vec<u32>, bool), DecodeProblem> {
+fn tokens(reader: &mut Reader<'_>, spare: &mut Spare) -> Result<(Vec<u32>, bool), DecodeProblem> {
     let count = reader.array()?;
-    let mut tokens = Vec::with_capacity(count.min(ROOM));
+    let mut tokens = spare.tokens(count.min(ROOM));
     if count > 0 && reader.is_array() {
         pairs(reader, count, &mut tokens)?;
         return Ok((tokens, true));

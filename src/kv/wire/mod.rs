@@ -16,8 +16,10 @@ mod form;
 mod frames;
 mod groups;
 mod read;
+mod spare;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 pub use decode::{DEFAULT_MAX_MESSAGE_BYTES, DecodeOptions, Decoder};
 pub use encode::Encoder;

@@ -6,6 +6,7 @@
 use rmp::Marker;
 
 use super::error::{DecodeError, DecodeProblem};
+use super::tokens::{common_token, common_tokens};
 use crate::kv::EngineHash;
 
 /// Deepest nesting of a value that is skipped. Events nest four levels; fields that later releases add, a few more.
@@ -136,17 +137,23 @@ impl<'a> Reader<'a> {
 
     /// Appends `count` token ids to `tokens`.
     pub fn tokens(&mut self, count: usize, tokens: &mut Vec<u32>) -> Read<()> {
-        let end = tokens.len() + count;
-        while tokens.len() < end {
-            let wanted = end - tokens.len();
-            let mut rest = self.rest;
-            tokens.extend(std::iter::from_fn(|| common_token(&mut rest)).take(wanted));
-            self.rest = rest;
-            if tokens.len() < end {
-                tokens.push(self.token()?);
-            }
+        let start = tokens.len();
+        tokens.resize(start + count, 0);
+        let read = self.fill_tokens(&mut tokens[start..]);
+        read.inspect_err(|_| tokens.truncate(start))
+    }
+
+    fn fill_tokens(&mut self, mut slots: &mut [u32]) -> Read<()> {
+        loop {
+            let taken = common_tokens(&mut self.rest, slots);
+            slots = &mut slots[taken..];
+            let Some((slot, later)) = slots.split_first_mut() else { return Ok(()) };
+            *slot = match common_token(&mut self.rest) {
+                Some(token) => token,
+                None => self.token()?,
+            };
+            slots = later;
         }
-        Ok(())
     }
 
     /// A token id. Negative ones (placeholders of images) keep their 32 bits, as the hash of a block takes them.
@@ -317,16 +324,6 @@ impl<'a> Reader<'a> {
         self.rest = start;
         DecodeProblem::Unexpected { expected, found: name(found) }
     }
-}
-
-/// The next token id, if it is of 16 or 32 bits and not at the very end. Those follow each other without a pattern: one path
-/// for both, with no branch to mispredict.
-#[inline]
-fn common_token(rest: &mut &[u8]) -> Option<u32> {
-    let [marker @ (0xcd | 0xce), a, b, c, d, ..] = *rest else { return None };
-    let wide = usize::from(marker & 1 == 0);
-    *rest = &rest[3 + 2 * wide..];
-    Some(u32::from_be_bytes([*a, *b, *c, *d]) >> (16 - 16 * wide))
 }
 
 fn name(marker: Marker) -> &'static str {

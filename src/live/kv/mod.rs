@@ -4,6 +4,7 @@
 //! `crate::kv` do.
 
 pub mod ask;
+mod io_words;
 mod listed;
 pub mod registry;
 mod run;

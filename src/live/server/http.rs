@@ -1,19 +1,17 @@
 //! JSON in and out of a server: bodies read within a limit, refusals with a cause.
 //!
 //! Owns the form of refusals (`{"error": {…}}`), not what is refused. Invariant: whatever a client sends, the answer is
-//! a status and a JSON body; nothing here panics or waits without an end the connection's close would not bring.
+//! a status and a JSON body; nothing here panics, and nothing waits for a client without an end.
 
-use axum::Router;
+use std::time::Duration;
+
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::serve::ListenerExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tokio::net::TcpListener;
-use tokio::sync::watch;
 
 use crate::live::api::{OpenAiError, OpenAiErrorBody};
 
@@ -57,21 +55,6 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Serves without delay of small writes. Ends once `stopped` says so and every connection is closed.
-pub(super) async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Receiver<bool>) {
-    let undelayed = listener.tap_io(|stream| {
-        // A connection that is gone already shows it on its first read.
-        let _ = stream.set_nodelay(true);
-    });
-    let stop = async move {
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
-    // Made once: routes served as they are would be laid out anew for each connection, 8 KB each.
-    let routes = routes.into_make_service();
-    // Never an error: a failed accept is tried again.
-    let _ = axum::serve(undelayed, routes).with_graceful_shutdown(stop).await;
-}
-
 /// 200 with a JSON body.
 pub(super) fn json(value: &impl Serialize) -> Response {
     json_with(StatusCode::OK, value)
@@ -83,14 +66,26 @@ pub(super) fn json_with(status: StatusCode, value: &impl Serialize) -> Response 
     (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
 }
 
-/// The whole body, at most `limit` bytes.
+/// Longest time a node waits for the whole body of a request.
+const NODE_BODY: Duration = Duration::from_secs(60);
+
+/// The whole body of a request to a node, at most `limit` bytes.
 pub(super) async fn read(body: Body, limit: usize) -> Result<Bytes, Refused> {
+    read_within(body, limit, NODE_BODY).await
+}
+
+/// The whole body, at most `limit` bytes, and within that time.
+pub(super) async fn read_within(body: Body, limit: usize, time: Duration) -> Result<Bytes, Refused> {
     let too_large =
         || Refused::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {limit} bytes; send less"));
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
-    axum::body::to_bytes(body, limit).await.map_err(|error| {
+    let Ok(read) = tokio::time::timeout(time, axum::body::to_bytes(body, limit)).await else {
+        let text = format!("the body was not there after {} s; send it faster", time.as_secs_f64());
+        return Err(Refused::new(StatusCode::REQUEST_TIMEOUT, text));
+    };
+    read.map_err(|error| {
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(at) = cause {
             if at.to_string().contains("length limit exceeded") {

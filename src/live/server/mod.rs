@@ -2,12 +2,14 @@
 
 mod http;
 mod kv;
+mod listen;
 mod process;
 mod router;
+mod seats;
 pub mod upstream;
 mod worker;
 
-pub use kv::{InternalToken, KvServerOptions, parse_kv_query, serve_kv};
+pub use kv::{InternalToken, KvLimits, KvServerOptions, parse_kv_query, serve_kv};
 pub use process::{adopt, run_kv, run_router, run_worker, stopped};
 pub use router::{RouterServerOptions, serve_router};
 pub use worker::{

@@ -214,3 +214,26 @@ fn a_run_with_an_index_is_the_same_each_time() {
     assert_eq!(one.ledger, other.ledger);
     assert_eq!(one.end.facts, other.end.facts);
 }
+
+#[test]
+fn a_fault_of_events_moves_no_other_draw() {
+    // A policy that does not read the index, and turns that are moved at random: what is drawn for them must not depend on
+    // which faults of events there are.
+    let sticky = PD.replace("'car'", "'sticky'");
+    let with =
+        |more: &str, fault: &str| faulty_scenario(&scenario(&[&sticky, "kv_events.enabled = 'on'", more, fault]));
+    let jitter = "replay.arrival_jitter_ms = 900.0";
+    let plain = with(jitter, "");
+    let sent = |played: &Played| played.records.iter().map(super::sent_s).collect::<Vec<_>>();
+    assert_ne!(sent(&plain), sent(&with("", "")), "the jitter is drawn");
+    let window = |kind: &str| format!("fault = [{{ kind = '{kind}', at_s = 10, duration_s = 30 }}]");
+    let mut faults =
+        ["kv-event-drop", "kv-event-duplicate", "kv-event-reorder", "kv-endpoint-wrong"].map(window).to_vec();
+    faults.push("fault = [{ kind = 'publisher-restart', worker = 'P0', at_s = 30 }]".into());
+    let times = |record: &RequestRecord| (super::sent_s(record), record.e2e_ms, record.decode_worker_actual.clone());
+    for fault in &faults {
+        let faulty = with(jitter, fault);
+        assert!(faulty.records.iter().map(times).eq(plain.records.iter().map(times)), "{fault}");
+        assert!(streams(&faulty) != streams(&plain), "{fault} was noticed");
+    }
+}

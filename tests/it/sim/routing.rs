@@ -53,6 +53,42 @@ fn case_63_car_spreads_the_burst_over_p_and_d() {
 }
 
 #[test]
+fn case_63_car_with_publishers_spreads_the_burst_through_the_command_line() {
+    let scratch = Scratch::new();
+    scratch.write("trace.jsonl", &case("63-pile-up-on-a-shared-prompt/trace.jsonl"));
+    // The burst comes at once, before a block is cached; a second one 20 s later finds the shared prompt everywhere.
+    let again = scratch.read("trace.jsonl");
+    let later = again.lines().map(|line| {
+        let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
+        row["session_id"] = format!("{}-later", row["session_id"].as_str().unwrap()).into();
+        row["timestamp"] = 20.0.into();
+        row.to_string() + "\n"
+    });
+    scratch.write("twice.jsonl", &(again.clone() + &later.collect::<String>()));
+    let topology = CASE_63.replace("POLICY", "car").replace("prefill = 1", "prefill = 4");
+    scratch.write("scenario.toml", &(topology + "\nkv_events.enabled = 'on'"));
+    for (trace, bursts) in [("trace.jsonl", 1), ("twice.jsonl", 2)] {
+        scratch.run(&["replay", trace, "--scenario", "scenario.toml", "--name", trace]).code(0);
+        let summary = scratch.json(&format!("outputs/{trace}/summary.json"));
+        for role in ["prefill", "decode"] {
+            let workers = summary["workers"].as_array().unwrap().iter();
+            let shares: Vec<u64> =
+                workers.filter(|row| row["role"] == role).map(|row| row["requests"].as_u64().unwrap()).collect();
+            let fits = |share: &u64| *share <= 24 * bursts;
+            assert!(shares.len() == 4 && shares.iter().all(fits), "{trace} {role}: {shares:?}");
+            assert_eq!(shares.iter().sum::<u64>(), 64 * bursts);
+        }
+        let streams = summary["index"]["streams"].clone();
+        let all = streams.as_array().unwrap_or_else(|| panic!("streams of a run with publishers: {streams}"));
+        assert!(all.len() == 4 && all.iter().all(|stream| stream["synchronized"] == true), "{streams}");
+    }
+    let text = scratch.read("outputs/twice.jsonl/requests.jsonl");
+    let records = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let promised = records.filter(|record| record["index_hit_tokens_device"].as_u64() > Some(0)).count();
+    assert!(promised >= 60, "the index told of the shared prompt in the second burst: {promised}");
+}
+
+#[test]
 fn car_on_colocated_workers_and_with_sessions_keeps_the_laws() {
     let text = case("68-kv-aware-with-an-empty-index/trace.jsonl");
     let dp = "replay.mechanism = 'dp'\ncluster = { prefill = 0, decode = 0, colocated = 3 }\npolicy.name = 'car'";

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Login, RegistryError, tell};
 use crate::kv::directory::{KeyMirror, News};
+use crate::live::kv::io_words::io_words;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// For a listing, and for the answer to a new watch.
@@ -213,14 +214,6 @@ fn io_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
         next = error.source();
     }
     deepest
-}
-
-/// `connection refused`, not `Connection refused (os error 111)`.
-fn io_words(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::Other => error.to_string(),
-        kind => kind.to_string(),
-    }
 }
 
 fn cancelled(message: &WatchResponse) -> String {

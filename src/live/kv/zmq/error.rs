@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::live::kv::io_words::io_words;
+
 /// Why a connection could not be made, or ended. After one of these nothing more comes from the connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ZmqError {
@@ -14,7 +16,7 @@ pub enum ZmqError {
         problem: &'static str,
     },
     /// Nothing listens there, the name is not known, or the port is taken.
-    #[error("{endpoint}: {source}")]
+    #[error("{endpoint}: {}", io_words(source))]
     Unreachable {
         /// Where to.
         endpoint: String,
@@ -33,7 +35,7 @@ pub enum ZmqError {
     #[error("the peer closed the connection")]
     Closed,
     /// The connection broke.
-    #[error("the connection broke: {0}")]
+    #[error("the connection broke: {}", io_words(.0))]
     Broken(#[from] io::Error),
     /// No answer to heartbeats.
     #[error("the peer answered no heartbeat for {ms} ms")]

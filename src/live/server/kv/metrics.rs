@@ -92,6 +92,21 @@ pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Response {
         front.board.excluded().len() as f64,
     );
     page.one("index_blocks", "gauge", "Distinct blocks of all streams.", front.board.index().blocks() as f64);
+    let seats = front.seats.counts();
+    page.one("connections", "gauge", "Connections to this server.", seats.open as f64);
+    page.one("most_connections", "gauge", "Most connections at once.", seats.most as f64);
+    page.one(
+        "refused_connections_total",
+        "counter",
+        "Connections that were told 503 or closed for want of room.",
+        seats.refused as f64,
+    );
+    page.one(
+        "evicted_connections_total",
+        "counter",
+        "Connections that were closed to make room for others.",
+        seats.evicted as f64,
+    );
     let labelled: Vec<(String, &StreamView)> = streams.iter().map(|stream| (labels(stream), stream)).collect();
     for (name, kind, help, value) in FAMILIES {
         page.head(&format!("stream_{name}"), kind, help);

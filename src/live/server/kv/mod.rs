@@ -28,10 +28,34 @@ use self::metrics::Latencies;
 pub use self::token::InternalToken;
 use crate::live::api::{KV_QUERY_PATH, KV_STREAMS_PATH};
 use crate::live::kv::service::Board;
-use crate::live::server::http::{json_with, listen};
+use crate::live::server::http::json_with;
+use crate::live::server::listen::{Bounds, listen};
+use crate::live::server::seats::Seats;
 
 /// Longest time an answer that is under way may go on after a stop.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// What there is to tell a caller for whom there is no place.
+const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
+    connection: close\r\ncontent-length: 66\r\n\r\n\
+    {\"error\":\"too many connections; close idle ones, ask again later\"}";
+
+/// What a server bears of its callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvLimits {
+    /// From the opening of a connection, or its last answer, to the end of the next request's head.
+    pub head: Duration,
+    /// From the end of a request's head to the end of its body.
+    pub body: Duration,
+    /// Connections at once; `None`: half of the descriptors that the process may open, 1024 at most.
+    pub connections: Option<usize>,
+}
+
+impl Default for KvLimits {
+    fn default() -> KvLimits {
+        KvLimits { head: Duration::from_secs(20), body: Duration::from_secs(10), connections: None }
+    }
+}
 
 /// What the server is built from.
 #[derive(Debug, Clone)]
@@ -40,6 +64,8 @@ pub struct KvServerOptions {
     pub board: Arc<Board>,
     /// What who asks must bring; `None`: nothing.
     pub token: Option<InternalToken>,
+    /// What it bears.
+    pub limits: KvLimits,
 }
 
 /// What all handlers share.
@@ -47,6 +73,8 @@ pub struct KvServerOptions {
 struct Front {
     board: Arc<Board>,
     token: Option<InternalToken>,
+    limits: KvLimits,
+    seats: Arc<Seats>,
     latencies: Latencies,
 }
 
@@ -57,6 +85,10 @@ pub async fn serve_kv(
     options: KvServerOptions,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    let KvServerOptions { board, token, limits } = options;
+    let seats = Seats::new(limits.connections.unwrap_or_else(Seats::fitting));
+    let bounds = Bounds { head: limits.head, seats: Some(Arc::clone(&seats)), full: FULL };
+    let front = Front { board, token, limits, seats, latencies: Latencies::default() };
     let (stopping, stopped) = watch::channel(false);
     let over = async {
         stop.await;
@@ -65,22 +97,20 @@ pub async fn serve_kv(
         tokio::time::sleep(GRACE).await;
     };
     tokio::select! {
-        () = listen(listener, app(options), stopped) => {}
+        () = listen(listener, app(front), bounds, stopped) => {}
         () = over => {}
     }
     Ok(())
 }
 
-fn app(options: KvServerOptions) -> Router {
-    let KvServerOptions { board, token } = options;
-    let front = Arc::new(Front { board, token, latencies: Latencies::default() });
+fn app(front: Front) -> Router {
     Router::new()
         .route(KV_QUERY_PATH, post(query::query).fallback(async || wrong_method(&Method::POST)))
         .route(KV_STREAMS_PATH, get(status::streams).fallback(async || wrong_method(&Method::GET)))
         .route("/health", get(status::health).fallback(async || wrong_method(&Method::GET)))
         .route("/metrics", get(metrics::metrics).fallback(async || wrong_method(&Method::GET)))
         .fallback(async || refused(StatusCode::NOT_FOUND, "no such path; see `pdreplay index serve --help`"))
-        .with_state(front)
+        .with_state(Arc::new(front))
 }
 
 impl Front {

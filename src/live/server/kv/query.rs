@@ -12,7 +12,7 @@ use super::body::{Query, parse};
 use super::{Front, refused};
 use crate::kv::index::Match;
 use crate::live::api::{KvMatch, KvQueryReply, MOST_KV_QUERY_BYTES};
-use crate::live::server::http::{json, read};
+use crate::live::server::http::{json, read_within};
 
 pub(super) async fn query(State(front): State<Arc<Front>>, headers: HeaderMap, body: Body) -> Response {
     let answer = answer(&front, &headers, body).await;
@@ -27,7 +27,7 @@ async fn answer(front: &Front, headers: &HeaderMap, body: Body) -> Response {
     if let Some(why) = front.board.unready() {
         return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
     }
-    let body = match read(body, MOST_KV_QUERY_BYTES).await {
+    let body = match read_within(body, MOST_KV_QUERY_BYTES, front.limits.body).await {
         Ok(body) => body,
         Err(why) => return refused(why.status, &why.message),
     };

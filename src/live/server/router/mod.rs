@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use self::front::Front;
 pub use self::options::RouterServerOptions;
-use crate::live::server::http::listen;
+use crate::live::server::listen::{Bounds, listen};
 
 /// Serves the router until `stop` is ready, then lets answers that are under way end within the options' grace. Each
 /// worker is asked for its health once before the first request is let in.
@@ -50,7 +50,7 @@ pub async fn serve_router(
         tokio::time::sleep(grace).await;
     };
     tokio::select! {
-        () = listen(listener, app(Arc::clone(&front)), stopped) => {}
+        () = listen(listener, app(Arc::clone(&front)), Bounds::NODE, stopped) => {}
         () = over => {}
         () = front.watch() => {}
     }

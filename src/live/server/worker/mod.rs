@@ -38,7 +38,7 @@ use axum::routing::{get, post};
 use tokio::sync::watch;
 
 use crate::live::api::{ADMIT_PATH, INGRESS_PATH, PULL_PATH, STATS_PATH};
-use crate::live::server::http::listen;
+use crate::live::server::listen::{Bounds, listen};
 use crate::node::{NodeConfig, WorkerNode};
 use front::Front;
 use kv::KvSockets;
@@ -85,7 +85,7 @@ pub async fn serve_worker(
     let grace = options.grace;
     let front = Arc::new(Front::new(to_owner, config, options, bootstrap_address));
     let (stopping, stopped) = watch::channel(false);
-    let listen = |listener| listen(listener, routes(Arc::clone(&front)), stopped.clone());
+    let listen = |listener| listen(listener, routes(Arc::clone(&front)), Bounds::NODE, stopped.clone());
     let servers = futures_util::future::join_all([Some(http), bootstrap].into_iter().flatten().map(listen));
     let over = async {
         stop.await;

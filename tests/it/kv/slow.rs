@@ -1,0 +1,92 @@
+//! Clients that say nothing, or take for ever to say it, against the query server: nobody else waits for them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::kv::query::request;
+use crate::live::support::process::{Server, wait_for};
+use crate::run::Scratch;
+
+const QUERY: &str = "/v1/internal/kv-cache/query";
+
+fn directory(scratch: &Scratch, more: &[&str]) -> Server {
+    let away =
+        json!({"instance_name": "away", "endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "tcp://127.0.0.1:2"});
+    let config = scratch.write("kv.json", &json!({ "streams": [away] }).to_string());
+    let server = Server::index(&config, more);
+    wait_for("it is ready", || (request(&server.url, "GET", "/health", &[], b"").0 == 200).then_some(()));
+    server
+}
+
+fn open(server: &Server, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    stream
+}
+
+fn metric(page: &str, name: &str) -> u64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(&format!("pdreplay_kv_{name} ")));
+    line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
+}
+
+/// Asks until it is let in, as a caller does that is told to come again in a second; how long that took.
+fn well_behaved(server: &Server) -> Duration {
+    let began = Instant::now();
+    wait_for("a well-behaved client is served", || {
+        let address = server.url.strip_prefix("http://").unwrap();
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let body = r#"{"token_ids":[]}"#;
+        let head =
+            format!("POST {QUERY} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all((head + body).as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let is_full = answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1\r\n");
+        assert!(is_full || answer.starts_with("HTTP/1.1 200"), "{answer}");
+        (!is_full).then_some(())
+    });
+    began.elapsed()
+}
+
+#[test]
+fn six_hundred_slow_bodies_and_idle_connections_hold_up_nobody() {
+    let scratch = Scratch::new();
+    let server = directory(&scratch, &["--max-connections", "100"]);
+    let slow = format!("POST {QUERY} HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{{");
+    let mut held: Vec<TcpStream> = (0..600).map(|ix| open(&server, ["", "GET /hea", &slow][ix % 3])).collect();
+    for stream in &mut held {
+        // Byte by byte; those that had to go show it here.
+        let _ = stream.write_all(b" ");
+    }
+    // Not a measurement: a wait of a whole time limit is what must not be.
+    let took = well_behaved(&server);
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(server.descriptors() < 100 + 60, "{} descriptors", server.descriptors());
+    let page = wait_for("metrics are read", || {
+        let (status, _, page) = request(&server.url, "GET", "/metrics", &[], b"");
+        (status == 200).then_some(page)
+    });
+    assert!(metric(&page, "connections") <= 100 && metric(&page, "most_connections") == 100, "{page}");
+    let gone = metric(&page, "refused_connections_total") + metric(&page, "evicted_connections_total");
+    // 500 or so: some have ended by themselves meanwhile, or wait to be accepted.
+    assert!(gone >= 400, "{gone} of 600 had no place");
+    assert!(server.log.lock().unwrap().is_empty() || !server.log.lock().unwrap().contains("panic"));
+}
+
+#[test]
+fn the_number_of_connections_follows_the_descriptors() {
+    let scratch = Scratch::new();
+    let server = directory(&scratch, &[]);
+    let (_, _, page) = request(&server.url, "GET", "/metrics", &[], b"");
+    let most = metric(&page, "most_connections");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let soft = line.split_whitespace().nth(3).unwrap().parse().map_or(1024, |soft: u64| (soft / 2).clamp(1, 1024));
+    assert_eq!(most, soft, "{line}");
+    let zero = scratch.run(&["index", "serve", "--config", "kv.json", "--max-connections", "0"]);
+    zero.refused(&["--max-connections"]);
+}
