@@ -25,6 +25,9 @@ pub struct Band {
     pub ci95: Option<f64>,
 }
 
+/// The figure of starved sessions.
+pub const STARVED: &str = "starved_sessions";
+
 /// Widest narrow band, as a share of its median.
 const NARROW: f64 = 0.005;
 
@@ -44,9 +47,7 @@ pub fn bands(summaries: &[&RunSummary]) -> Vec<Band> {
         ("request_throughput", |summary| summary.request_throughput),
         ("output_throughput", |summary| summary.output_throughput),
         ("direct_share", |summary| summary.fairness.direct_share),
-        ("starved_sessions", |summary| {
-            Some(summary.fairness.starved.as_ref().map_or(0.0, |starved| starved.count as f64))
-        }),
+        (STARVED, |summary| Some(summary.fairness.starved_sessions() as f64)),
     ];
     let band = |(name, of): Figure| Band::of(name, summaries.iter().filter_map(|summary| of(summary)).collect());
     figures.into_iter().filter_map(band).collect()
@@ -95,7 +96,7 @@ fn unit(figure: &str) -> &'static str {
         "request_throughput" => "requests/s",
         "output_throughput" => "tokens/s",
         "completed" => "requests",
-        "starved_sessions" => "sessions",
+        STARVED => "sessions",
         share if share.ends_with("_share") => "share",
         time if time.ends_with("_ms") => "ms",
         _ => "",

@@ -12,7 +12,7 @@ use std::thread;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::band::{Band, bands};
+use crate::cli::band::{Band, STARVED, bands};
 use crate::cli::drive::{Finished, Job, broken, drive, write_json};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, RunFolder, replica_name};
@@ -125,6 +125,11 @@ impl Replicas {
         narrow.then(|| {
             format!("replicas barely differ under {jitter_ms} ms of jitter: try --set {JITTER_KEY}={wider}{other}")
         })
+    }
+
+    /// Starved sessions of the replica with most of them.
+    pub fn most_starved(&self) -> u64 {
+        self.bands.iter().find(|band| band.figure == STARVED).map_or(0, |band| band.max as u64)
     }
 
     /// What is missing, in words.

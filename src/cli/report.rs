@@ -72,7 +72,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         if let Some(shortfall) = replicas.shortfall() {
             terminal.messages.warning(shortfall);
         }
-        return Ok(Exit::Ok);
+        return Ok(args.output.exit(Exit::Ok, replicas.most_starved(), terminal));
     }
     let found = FoundRun::open(&args.run)?;
     let format = args.output.format();
@@ -93,7 +93,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
         (None, _) => stdout::print(&args.output.summary(&summary, &extras(&found), terminal.style))?,
     }
-    Ok(Exit::Ok)
+    Ok(args.output.exit(Exit::Ok, summary.fairness.starved_sessions(), terminal))
 }
 
 impl TableArgs {

@@ -4,11 +4,8 @@
 //! Touches no file, clock or terminal: it takes iterators, readers and writers. Computing is here, rendering in [`render`].
 
 mod accumulate;
-mod cause;
-mod diagnose;
 pub mod diff;
 mod distribution;
-mod fairness;
 mod frame;
 mod index;
 mod info;
@@ -20,17 +17,15 @@ mod percentiles;
 mod read;
 pub mod render;
 mod seen;
-mod sentence;
 mod sessions;
+pub mod starvation;
 pub mod stats;
 mod summary;
 mod vocabulary;
 mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
-pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 pub use distribution::Distribution;
-pub use fairness::{Contrast, Fairness, Pinned, Starved};
 pub use frame::{
     Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
 };
@@ -43,5 +38,8 @@ pub use outcomes::{ErrorGroup, Outcomes, is_failure};
 pub use percentiles::{Percentile, PercentileError, Percentiles};
 pub use read::{RecordError, read_requests};
 pub use sessions::SessionRow;
+pub use starvation::{
+    Cause, CauseLine, Contrast, CounterDrift, Fairness, HotDecoder, NoHits, Pinned, Room, SlotShortage, Starved,
+};
 pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
 pub use workers::{Concentration, RoleSpread, Transfers, WorkerRow};

@@ -38,7 +38,13 @@ pub fn text(report: &DiffReport, style: Style) -> String {
         page.text += &(paint(&line, BOLD, style) + "\n");
     }
     page.text += "\n";
+    let mut after_table = false;
     for block in blocks(report) {
+        let is_table = matches!(block, Block::Table(..));
+        if after_table && !is_table {
+            page.text += "\n";
+        }
+        after_table = is_table;
         match block {
             Block::Lines(label, lines) => page.section(label, lines),
             Block::Alarm(label, lines) => {
@@ -47,7 +53,7 @@ pub fn text(report: &DiffReport, style: Style) -> String {
                 }
             }
             Block::Table(title, table) => {
-                page.text += &format!("\n{}\n{}\n", paint(&title, BOLD, style), table.render(Format::Table, style));
+                page.text += &format!("\n{}\n{}", paint(&title, BOLD, style), table.render(Format::Table, style));
             }
         }
     }
@@ -217,7 +223,7 @@ fn figures(report: &DiffReport) -> Table {
             metric.delta.map_or_else(|| "–".into(), change),
             metric.relative.map_or_else(|| "–".into(), |relative| format!("{:+.1} %", relative * 100.0)),
             metric.interval.map_or_else(|| "–".into(), |i| format!("{} … {}", change(i.lo), change(i.hi))),
-            metric.noise.map_or_else(|| "–".into(), |noise| format!("± {}", shown(noise, &metric.unit))),
+            metric.noise.map_or_else(|| "–".into(), |noise| half_width(noise, &metric.unit)),
             verdict(metric.verdict, repeats),
         ]
     };
@@ -263,23 +269,49 @@ fn verdict(verdict: DeltaVerdict, repeats: Option<u32>) -> String {
 
 fn shown(value: f64, unit: &str) -> String {
     match unit {
-        "ms" => seconds(value),
+        "ms" => time(value),
         "s" => seconds(value * 1e3),
         "share" => percent(value),
         "index" => format!("{value:.3}"),
+        unit if unit.ends_with("/s") && value >= 1000.0 => format!("{} /s", count(value.round() as u64)),
         unit if unit.ends_with("/s") => format!("{} /s", rate(value)),
         _ if value.fract() == 0.0 => count(value as u64),
         _ => format!("{value:.1}"),
     }
 }
 
+/// Three significant digits; below a second in milliseconds.
+fn time(ms: f64) -> String {
+    match ms {
+        0.0 => "0 ms".into(),
+        ms if ms < 0.0005 => "<0.001 ms".into(),
+        ms if ms < 9.995 => format!("{ms:.3} ms"),
+        ms if ms < 99.95 => format!("{ms:.1} ms"),
+        ms if ms < 999.5 => format!("{ms:.0} ms"),
+        ms => seconds(ms),
+    }
+}
+
+/// A change; one of a share in points, since per cent of it would be another figure.
 fn signed(value: f64, unit: &str) -> String {
     let sign = match value {
         value if value > 0.0 => "+",
         value if value < 0.0 => "−",
         _ => "",
     };
-    format!("{sign}{}", shown(value.abs(), unit))
+    match unit {
+        "share" => format!("{sign}{:.1} points", value.abs() * 100.0),
+        unit => format!("{sign}{}", shown(value.abs(), unit)),
+    }
+}
+
+/// What chance makes of a change.
+fn half_width(noise: f64, unit: &str) -> String {
+    match unit {
+        "share" => format!("± {:.1} points", noise * 100.0),
+        unit if unit.ends_with("/s") => format!("± {noise:.2} /s"),
+        unit => format!("± {}", shown(noise, unit)),
+    }
 }
 
 fn split_title(split: &Split) -> String {
@@ -295,7 +327,7 @@ fn split_title(split: &Split) -> String {
 
 fn split_table(split: &Split) -> Table {
     let rows = &split.by_mode[..split.by_mode.len().min(ROWS)];
-    let mean = |ms: Option<f64>| ms.map_or_else(|| "–".into(), seconds);
+    let mean = |ms: Option<f64>| ms.map_or_else(|| "–".into(), time);
     let cells = |mode: &crate::results::diff::ModeShift| {
         vec![
             mode.mode.as_str().to_owned(),
