@@ -83,7 +83,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         if let Some(shortfall) = replicas.shortfall() {
             terminal.messages.warning(shortfall);
         }
-        return Ok(Exit::Ok);
+        return Ok(args.output.exit(Exit::Ok, replicas.most_starved(), terminal));
     }
     if let Some(report) = sweep::read_sweep(&args.run)? {
         return args.sweep(&report, terminal);
@@ -98,11 +98,11 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         stdout::print(&ledger.table.render(format, terminal.style))?;
         return Ok(Exit::Ok);
     }
-    let (summary, stored) = found.summarise(&percentiles, terminal)?;
     if let Some(target) = &args.page.html {
-        page::write(target, &page::of_run(&found, &summary, terminal)?, terminal)?;
+        page::write(target, &page::of_run(&found, &percentiles, terminal)?, terminal)?;
         return Ok(Exit::Ok);
     }
+    let (summary, stored) = found.summarise(&percentiles, terminal)?;
     terminal.messages.settle();
     match (args.tables.of(&summary), stored) {
         (Some(table), _) => stdout::print(&table.render(format, terminal.style))?,
@@ -111,7 +111,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
         (None, _) => stdout::print(&args.output.summary(&summary, &extras(&found), terminal.style))?,
     }
-    Ok(Exit::Ok)
+    Ok(args.output.exit(Exit::Ok, summary.fairness.starved_sessions(), terminal))
 }
 
 impl ReportArgs {
@@ -123,7 +123,7 @@ impl ReportArgs {
             return Err(Failure::input(format!("{} is a sweep, and this table is of one run", self.run.display()))
                 .hint(format!("give one of its cells, such as {}/{cell}", folder.display())));
         }
-        sweep::print(report, folder, self.output.format(), terminal)?;
+        sweep::show(report, folder, &self.page, self.output.format(), terminal)?;
         Ok(Exit::Ok)
     }
 }

@@ -5,11 +5,8 @@
 
 mod accumulate;
 mod band;
-mod cause;
-mod diagnose;
 pub mod diff;
 mod distribution;
-mod fairness;
 mod figure;
 mod frame;
 mod index;
@@ -23,8 +20,8 @@ mod percentiles;
 mod read;
 pub mod render;
 mod seen;
-mod sentence;
 mod sessions;
+pub mod starvation;
 pub mod stats;
 mod summary;
 pub mod sweep;
@@ -33,9 +30,7 @@ mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
 pub use band::{Band, bands};
-pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 pub use distribution::Distribution;
-pub use fairness::{Contrast, Fairness, Pinned, Starved};
 pub use figure::{Better, Figure, Figures};
 pub use frame::{
     Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
@@ -49,5 +44,8 @@ pub use outcomes::{ErrorGroup, Outcomes, is_failure};
 pub use percentiles::{Percentile, PercentileError, Percentiles};
 pub use read::{RecordError, read_requests};
 pub use sessions::SessionRow;
+pub use starvation::{
+    Cause, CauseLine, Contrast, CounterDrift, Fairness, HotDecoder, NoHits, Pinned, Room, SlotShortage, Starved,
+};
 pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
 pub use workers::{Concentration, RoleSpread, Transfers, WorkerRow};

@@ -20,8 +20,11 @@ pub fn replicas_page(name: &str, bands: &[Band], replicas: &Table, notes: &[Stri
     let spread = Section::new("bands", "How far the figures spread", table(bands)).with([figure(bands)]);
     let caption = "Each replica is a run folder: pdreplay report FOLDER --html gives its own page";
     let runs = sortable(replicas, Setting { id: "table-replicas", caption, ..Setting::default() });
-    let sections =
-        vec![Section::new("verdict", "May it be believed", verdict), spread, Section::new("replicas", "Replicas", runs)];
+    let sections = vec![
+        Section::new("verdict", "May it be believed", verdict),
+        spread,
+        Section::new("replicas", "Replicas", runs),
+    ];
     let subtitle =
         "Runs that differ by their seed alone: one run is one sample, and this is how far samples lie apart.";
     Page { kind: "replicas", title: name.to_owned(), subtitle: subtitle.into(), sections }.render()
