@@ -5,7 +5,7 @@ use super::html::Html;
 use super::matrix::{Heading, shaded};
 use super::overview::{list, scroll};
 use super::shell::{Page, Section};
-use super::tables::{Setting, plain, sortable};
+use super::tables::{Setting, plain, sortable, words as left};
 use crate::base::words::{count, percent, seconds};
 use crate::record::ExecutionMode;
 use crate::results::diff::{
@@ -61,7 +61,7 @@ fn verdict(report: &DiffReport) -> Html {
             let met = if threshold.crossed { "crossed" } else { "kept" };
             vec![threshold.expr.clone(), met.to_owned(), threshold.text.clone()]
         };
-        let table = plain(&["condition", "result", "in words"], report.thresholds.iter().map(row));
+        let table = left(&["condition", "result", "in words"], report.thresholds.iter().map(row));
         scroll(&mut html, "Conditions", &table);
     }
     html
@@ -81,11 +81,11 @@ fn sides(report: &DiffReport) -> Html {
         fact("driver", &|side| side.driver.clone()),
         fact("runs", &|side| side.runs.iter().map(run_words).collect::<Vec<_>>().join("; ")),
     ];
-    scroll(&mut html, "The two sides", &plain(&["", "A", "B"], rows));
+    scroll(&mut html, "The two sides", &left(&["", "A", "B"], rows));
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "–".into());
     let row =
         |change: &crate::results::diff::ScenarioChange| vec![change.key.clone(), value(&change.a), value(&change.b)];
-    let changes = plain(&["scenario key", "A", "B"], report.scenario_changes.iter().map(row));
+    let changes = left(&["scenario key", "A", "B"], report.scenario_changes.iter().map(row));
     if changes.is_empty() {
         html.line("p", "The scenarios do not differ, seed and name aside.");
     }
@@ -229,9 +229,9 @@ fn splits(report: &DiffReport) -> Section {
 fn split_figure(split: &Split, id: &'static str) -> Figure {
     let name = split.metric.to_uppercase();
     let parts = [
-        ("all".to_owned(), split.delta_ms, "direct"),
-        ("other mix of modes".to_owned(), split.mix_ms, "reseed"),
-        ("within the modes".to_owned(), split.within_ms, "seed"),
+        ("all".to_owned(), split.delta_ms, "k0"),
+        ("other mix of modes".to_owned(), split.mix_ms, "k5"),
+        ("within the modes".to_owned(), split.within_ms, "k4"),
     ];
     Figure {
         id,

@@ -3,8 +3,9 @@
 use super::chart::{Axis, Chart, Curve, Figure as Drawing, Grid, Mark, short};
 use super::html::Html;
 use super::overview::list;
+use super::replicas::in_unit;
 use super::shell::{Page, Section};
-use super::tables::{Setting, plain, sortable};
+use super::tables::{Setting, plain, sortable, words};
 use crate::base::words::{count, percent, plural};
 use crate::results::sweep::{CellState, SweepAxis, SweepGroup, SweepReport};
 use crate::results::{Figure, render};
@@ -220,13 +221,12 @@ fn best_words(groups: &[&SweepGroup], report: &SweepReport) -> String {
     let of = |group: &&SweepGroup| Some((group.shown(Figure::P99E2e)?.mean, point_name(group, report)));
     let mut read: Vec<(f64, String)> = groups.iter().filter_map(of).collect();
     read.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let show = |ms: f64| in_unit(ms, "ms");
     match (read.first(), read.last()) {
-        (Some((best, at)), Some((worst, worst_at))) if at != worst_at => format!(
-            "E2E p99 is least at {at} ({}) and most at {worst_at} ({}).",
-            super::replicas::in_unit(*best, "ms"),
-            super::replicas::in_unit(*worst, "ms")
-        ),
-        (Some((only, at)), _) => format!("E2E p99 at {at} is {}.", super::replicas::in_unit(*only, "ms")),
+        (Some((best, at)), Some((worst, worst_at))) if show(*best) != show(*worst) => {
+            format!("E2E p99 is least at {at} ({}) and most at {worst_at} ({}).", show(*best), show(*worst))
+        }
+        (Some((only, _)), _) => format!("E2E p99 is {} wherever it may be read.", show(*only)),
         (None, _) => "no point has a headline that may be read.".to_owned(),
     }
 }
@@ -249,7 +249,7 @@ fn knees(report: &SweepReport) -> Html {
         let held = if knee.held_words.is_empty() { "–".to_owned() } else { knee.held_words.clone() };
         vec![knee.axis.clone(), held, knee.figure.as_str().into(), knee.reason.clone()]
     });
-    let table = plain(&["axis", "at", "figure", "why there is no knee"], without);
+    let table = words(&["axis", "at", "figure", "why there is no knee"], without);
     if !table.is_empty() {
         html.element("details", &[], |html| {
             html.line("summary", "Curves without a knee");
