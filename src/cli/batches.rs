@@ -119,6 +119,30 @@ impl FoundRun {
         Ok(state)
     }
 
+    /// Gives the records of several files of lines to `each`, as if they were one file.
+    pub fn each_batch_of(
+        parts: &[&FoundRun],
+        columns: &[&str],
+        terminal: &Terminal,
+        mut each: impl FnMut(&Batch),
+    ) -> Result<(), Failure> {
+        let mut batch = Batch::new(columns);
+        for part in parts {
+            part.each_line(terminal, |record| {
+                batch.push(&record);
+                if batch.rows() == GROUP_ROWS {
+                    each(&batch);
+                    batch.next();
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        if batch.rows() > 0 {
+            each(&batch);
+        }
+        Ok(())
+    }
+
     /// Gives every record of the lines to `each`, until it breaks; says on stderr when the last line was cut off.
     fn each_line(
         &self,

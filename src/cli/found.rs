@@ -14,7 +14,7 @@ use crate::cli::provenance::BareInfo;
 use crate::cli::stored::Stored;
 use crate::cli::terminal::Terminal;
 use crate::record::RunFacts;
-use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary};
+use crate::results::{Accumulator, Batch, Percentiles, RunInfo, RunState, RunSummary};
 
 /// A run as found on disk.
 #[derive(Debug)]
@@ -25,6 +25,16 @@ pub struct FoundRun {
     pub requests: PathBuf,
     /// `run.json`; missing when only a file of records was given.
     pub manifest: Option<RunManifest>,
+}
+
+/// What else is gathered while the records are summed up.
+pub struct Beside<'c, S> {
+    /// Columns it needs, fields of [`crate::record::RequestRecord`].
+    pub columns: &'c [&'static str],
+    /// Nothing gathered yet.
+    pub start: &'c dyn Fn() -> S,
+    /// Takes in a batch. All are of one file.
+    pub add: fn(&mut S, &Batch),
 }
 
 impl FoundRun {
@@ -55,45 +65,67 @@ impl FoundRun {
         percentiles: &Percentiles,
         terminal: &Terminal,
     ) -> Result<(RunSummary, Option<Stored>), Failure> {
+        let nothing = Beside { columns: &[], start: &|| (), add: |(), _| () };
+        let (summary, stored, ()) = self.summarise_beside(percentiles, &nothing, terminal)?;
+        Ok((summary, stored))
+    }
+
+    /// The same, and what is gathered of the records beside it.
+    pub fn summarise_beside<S>(
+        &self,
+        percentiles: &Percentiles,
+        beside: &Beside<S>,
+        terminal: &Terminal,
+    ) -> Result<(RunSummary, Option<Stored>, S), Failure> {
         let mut stored = self.stored(terminal);
         self.tell_damage(stored.as_ref(), terminal);
-        let mut summary = self.sum_up(percentiles, stored.is_none(), terminal)?;
+        let (mut summary, mut gathered) = self.sum_up(percentiles, stored.is_none(), beside, terminal)?;
         if let Some(contradictions) = stored.as_ref().and_then(|stored| stored.contradictions(&summary)) {
             let path = self.folder.join(folder::SUMMARY);
             terminal
                 .messages
                 .warning(format!("{} contradicts the records, and is not used: {contradictions}", path.display()));
             stored = None;
-            summary = self.sum_up(percentiles, true, terminal)?;
+            (summary, gathered) = self.sum_up(percentiles, true, beside, terminal)?;
         }
         if let Some(stored) = &stored {
             recall_gaps(&mut summary, stored, terminal);
         }
-        Ok((summary, stored))
+        Ok((summary, stored, gathered))
     }
 
     /// The summary of the records; `rebuilt` says that it stands alone.
-    fn sum_up(&self, percentiles: &Percentiles, rebuilt: bool, terminal: &Terminal) -> Result<RunSummary, Failure> {
-        let columns = [Accumulator::columns(), BareInfo::COLUMNS.to_vec()].concat();
-        let start = || Ok((BareInfo::default(), Accumulator::new(percentiles.clone())));
+    fn sum_up<S>(
+        &self,
+        percentiles: &Percentiles,
+        rebuilt: bool,
+        beside: &Beside<S>,
+        terminal: &Terminal,
+    ) -> Result<(RunSummary, S), Failure> {
+        let columns = [Accumulator::columns(), BareInfo::COLUMNS.to_vec(), beside.columns.to_vec()].concat();
+        let start = || Ok((BareInfo::default(), Accumulator::new(percentiles.clone()), (beside.start)()));
         let is_bare = self.manifest.is_none();
-        let (bare, accumulator) = self.fold_batches(&columns, terminal, start, |(bare, accumulator), batch| {
+        let add = |state: &mut (BareInfo, Accumulator, S), batch: &Batch| {
+            let (bare, accumulator, gathered) = state;
             if is_bare {
                 bare.add(batch);
             }
             accumulator.push_batch(batch);
+            (beside.add)(gathered, batch);
             Ok(())
-        })?;
+        };
+        let (bare, accumulator, gathered) = self.fold_batches(&columns, terminal, start, add)?;
         let (mut info, facts) = match &self.manifest {
             Some(manifest) => self.described(manifest, terminal),
             None if bare.is_empty() => return Err(nothing_in(&self.requests)),
             None => (bare.finish(&self.requests), RunFacts::default()),
         };
         info.rebuilt |= rebuilt;
-        accumulator.finish(&facts, &info).map_err(|error| {
+        let summary = accumulator.finish(&facts, &info).map_err(|error| {
             Failure::input(format!("{}: {error}", self.requests.display()))
                 .hint("the file was cut or changed after the run: take it from a copy, or run again")
-        })
+        })?;
+        Ok((summary, gathered))
     }
 
     /// The summary of files of records that together are one run.
@@ -105,19 +137,10 @@ impl FoundRun {
         let columns = [Accumulator::columns(), BareInfo::COLUMNS.to_vec()].concat();
         let mut bare = BareInfo::default();
         let mut accumulator = Accumulator::new(percentiles.clone());
-        for part in parts {
-            // A part has no folder around it, so nothing is ever read a second time from another file.
-            part.fold_batches(
-                &columns,
-                terminal,
-                || Ok(()),
-                |(), batch| {
-                    bare.add(batch);
-                    accumulator.push_batch(batch);
-                    Ok(())
-                },
-            )?;
-        }
+        FoundRun::each_batch_of(parts, &columns, terminal, |batch| {
+            bare.add(batch);
+            accumulator.push_batch(batch);
+        })?;
         let first = parts.first().map_or(Path::new(""), |part| part.requests.as_path());
         let info = bare.finish(first);
         accumulator.finish(&RunFacts::default(), &info).map_err(Failure::input)

@@ -50,7 +50,7 @@ pub fn count(path: &Path) -> Result<Ledger, Failure> {
 }
 
 /// The events of a file that [`count`] has read, up to its cut-off end; `None` when it is gone.
-pub fn each(path: &Path) -> Option<impl Iterator<Item = LedgerEvent>> {
+pub fn each(path: &Path) -> Option<impl Iterator<Item = LedgerEvent> + use<>> {
     let lines = BufReader::new(File::open(path).ok()?).lines();
     Some(lines.map_while(|line| serde_json::from_str(&line.ok()?).ok()))
 }

@@ -2,6 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
+use crate::base::words::plural;
+use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use crate::results::render::{self, Extras, Format, Style};
 use crate::results::{Percentiles, RunSummary};
@@ -19,6 +21,10 @@ pub struct OutputArgs {
     /// Percentiles, 0 (minimum) to 100 (maximum). Default: 50,90,95,99,99.9.
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub percentiles: Option<Percentiles>,
+    /// End with exit 1 when a session starves: less than 20 % of its later turns went direct while more than 20 % of the
+    /// run's did. With replicas: in any of them.
+    #[arg(long)]
+    pub fail_on_starvation: bool,
 }
 
 /// Formats of a table.
@@ -57,6 +63,15 @@ impl OutputArgs {
         let percentiles = self.percentiles.clone().unwrap_or_default();
         percentiles.notes().into_iter().for_each(|note| terminal.messages.warning(note));
         percentiles
+    }
+
+    /// `exit`, or that of a run that broke a threshold when sessions starve and that is one; says so on stderr.
+    pub fn exit(&self, exit: Exit, starved: u64, terminal: &Terminal) -> Exit {
+        if !self.fail_on_starvation || starved == 0 {
+            return exit;
+        }
+        terminal.messages.warning(format!("{} (--fail-on-starvation)", plural(starved, "starved session")));
+        if exit == Exit::Ok { Exit::Broke } else { exit }
     }
 
     /// The summary in the format asked for.

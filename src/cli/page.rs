@@ -3,7 +3,7 @@
 //! Invariant: a page appears whole or not at all, and takes the place of nothing but an earlier page.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,33 +11,25 @@ use clap::Args;
 use crate::base::words::count;
 use crate::cli::exit::Failure;
 use crate::cli::folder::{self, write_whole};
-use crate::cli::found::FoundRun;
+use crate::cli::found::{Beside, FoundRun};
 use crate::cli::ledger;
 use crate::cli::replicas::Replicas;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
+use crate::results::Percentiles;
 use crate::results::page::{PageTally, RunPage, replicas_page, run_page};
 use crate::results::render::Table;
-use crate::results::{RunSummary, read_requests};
 
-/// Bytes read from a file of records at a time.
-const READ_BYTES: usize = 256 * 1024;
 /// How every page begins.
 const DOCTYPE: &[u8] = b"<!doctype html>";
 
 /// Where a page goes.
 #[derive(Debug, Clone, Args)]
 pub struct PageArgs {
-    /// Write one self-contained HTML page (charts, tables; no network) to FILE; `-`: to stdout, in place of the table.
-    #[arg(long, value_name = "FILE")]
+    /// Write one self-contained HTML page with charts and tables to FILE in place of what is printed; `-` for stdout. It
+    /// needs no network.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
-}
-
-impl PageArgs {
-    /// The page is what stdout holds.
-    pub fn takes_stdout(&self) -> bool {
-        self.html.as_deref().is_some_and(is_stdout)
-    }
 }
 
 /// Refuses a place for a page before any work is done for it.
@@ -80,8 +72,8 @@ pub fn write(target: &Path, page: &str, terminal: &Terminal) -> Result<(), Failu
     Ok(())
 }
 
-/// The page of a run: its records are read once more, with its events between them.
-pub fn of_run(found: &FoundRun, summary: &RunSummary, terminal: &Terminal) -> Result<String, Failure> {
+/// The page of a run.
+pub fn of_run(found: &FoundRun, percentiles: &Percentiles, terminal: &Terminal) -> Result<String, Failure> {
     let mut gaps = Vec::new();
     let path = found.folder.join(folder::EVENTS);
     let counted = match found.manifest.is_some().then(|| ledger::count(&path)) {
@@ -91,38 +83,24 @@ pub fn of_run(found: &FoundRun, summary: &RunSummary, terminal: &Terminal) -> Re
         }
         Some(Err(failure)) => {
             terminal.messages.warning(&failure);
-            gaps.push(format!("{failure}; sessions that left a worker are not known."));
+            gaps.push(format!("{failure}; sessions that left a worker are not known"));
             None
         }
         None => {
             gaps.push(
-                "Made from a file of records alone: events are not known, nor sessions that left a worker.".into(),
+                "made from a file of records alone: events, and sessions that left a worker, are not known".into(),
             );
             None
         }
     };
-    let events = if counted.is_some() { ledger::each(&path) } else { None };
-    let tally = tally(&found.requests, events.into_iter().flatten())?;
-    let name =
-        found.manifest.as_ref().map_or_else(|| found.requests.display().to_string(), |manifest| manifest.name.clone());
-    let wall_s = found.manifest.as_ref().and_then(|manifest| manifest.wall_seconds);
-    Ok(run_page(RunPage { name: &name, summary, tally, events: counted.as_ref(), gaps: &gaps, wall_s }))
-}
-
-/// Records and events in the order of their times. What is wrong with the records was said when they were summed up.
-fn tally(requests: &Path, events: impl Iterator<Item = crate::record::LedgerEvent>) -> Result<PageTally, Failure> {
-    let unreadable = |error: io::Error| Failure::input(format!("cannot read {}: {error}", requests.display()));
-    let file = File::open(requests).map_err(unreadable)?;
-    let (mut tally, mut events) = (PageTally::default(), events.peekable());
-    for record in read_requests(BufReader::with_capacity(READ_BYTES, file)).map_while(Result::ok) {
-        // A session is closed at the instant its last turn ends: the turn comes first.
-        while let Some(event) = events.next_if(|event| event.at_ns < record.ended_ns) {
-            tally.event(&event);
-        }
-        tally.record(&record);
-    }
-    events.for_each(|event| tally.event(&event));
-    Ok(tally)
+    let events = || counted.as_ref().and_then(|_| ledger::each(&path)).into_iter().flatten();
+    let start = || PageTally::new(events());
+    let beside = Beside { columns: &PageTally::columns(), start: &start, add: PageTally::push_batch };
+    let (summary, _, tally) = found.summarise_beside(percentiles, &beside, terminal)?;
+    let manifest = found.manifest.as_ref();
+    let name = manifest.map_or_else(|| found.requests.display().to_string(), |manifest| manifest.name.clone());
+    let wall_s = manifest.and_then(|manifest| manifest.wall_seconds);
+    Ok(run_page(RunPage { name: &name, summary: &summary, tally, events: counted.as_ref(), gaps: &gaps, wall_s }))
 }
 
 /// The page of a folder of replicas.

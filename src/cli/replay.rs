@@ -123,7 +123,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         replicas::print(&replicas, &folder, args.output.format(), terminal)?;
         let jitter_ms = inputs.scenario.replay.arrival_jitter_ms;
         replicas.hint(jitter_ms, args.inputs.trace.is_none()).into_iter().for_each(|hint| terminal.messages.note(hint));
-        return Ok(exit);
+        return Ok(args.output.exit(exit, replicas.most_starved(), terminal));
     }
     let finished = drive(&job, ready, &folder, &mut watch)?;
     print(&finished, &folder, args, terminal)?;
@@ -131,7 +131,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.timings {
         terminal.messages.block(&watch.table(is_live).render(Format::Table, terminal.style));
     }
-    Ok(finished.exit)
+    Ok(args.output.exit(finished.exit, finished.summary.fairness.starved_sessions(), terminal))
 }
 
 fn claim(args: &ReplayArgs, inputs: &Inputs) -> Result<RunFolder, Failure> {

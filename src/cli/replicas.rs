@@ -143,6 +143,11 @@ impl Replicas {
         })
     }
 
+    /// Starved sessions of the replica with most of them.
+    pub fn most_starved(&self) -> u64 {
+        self.bands.iter().find(|band| band.figure == Figure::StarvedSessions).map_or(0, |band| band.max as u64)
+    }
+
     /// What is missing, in words.
     pub fn shortfall(&self) -> Option<String> {
         let Replicas { asked, finished, .. } = self;

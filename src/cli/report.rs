@@ -92,7 +92,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         if let Some(shortfall) = replicas.shortfall() {
             terminal.messages.warning(shortfall);
         }
-        return Ok(Exit::Ok);
+        return Ok(args.output.exit(Exit::Ok, replicas.most_starved(), terminal));
     }
     if let Some(report) = sweep::read_sweep(&args.run)? {
         return args.sweep(&report, terminal);
@@ -115,13 +115,18 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
         return Ok(Exit::Ok);
     }
+    if let Some(target) = &args.page.html {
+        if args.exports.is_some() {
+            let (summary, _) = found.summarise(&percentiles, terminal)?;
+            args.exports.write(&found, &summary, terminal)?;
+        }
+        page::write(target, &page::of_run(&found, &percentiles, terminal)?, terminal)?;
+        return Ok(Exit::Ok);
+    }
     let (summary, stored) = found.summarise(&percentiles, terminal)?;
     args.exports.write(&found, &summary, terminal)?;
-    if let Some(target) = &args.page.html {
-        page::write(target, &page::of_run(&found, &summary, terminal)?, terminal)?;
-    }
     terminal.messages.settle();
-    if args.exports.takes_stdout() || args.page.takes_stdout() {
+    if args.exports.takes_stdout() {
         return Ok(Exit::Ok);
     }
     match (args.tables.of(&summary), stored) {
@@ -131,7 +136,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
         (None, _) => stdout::print(&args.output.summary(&summary, &extras(&found), terminal.style))?,
     }
-    Ok(Exit::Ok)
+    Ok(args.output.exit(Exit::Ok, summary.fairness.starved_sessions(), terminal))
 }
 
 impl ReportArgs {
@@ -143,7 +148,7 @@ impl ReportArgs {
             return Err(Failure::input(format!("{} is a sweep, and this table is of one run", self.run.display()))
                 .hint(format!("give one of its cells, such as {}/{cell}", folder.display())));
         }
-        sweep::print(report, folder, self.output.format(), terminal)?;
+        sweep::show(report, folder, &self.page, self.output.format(), terminal)?;
         Ok(Exit::Ok)
     }
 }

@@ -6,8 +6,6 @@
 
 use thiserror::Error;
 
-use super::cause::{Cause, CauseLine};
-use super::diagnose::{Diagnosis, Signals, diagnose};
 use super::index::IndexUse;
 use super::integrity::{Evidence, judge};
 use super::latency::LatencyTally;
@@ -15,11 +13,12 @@ use super::modes::ModeTallies;
 use super::outcomes::{ErrorTally, Outcomes, is_failure};
 use super::seen::{self, Renumbered, Rows, Seen};
 use super::sessions::{Names, SessionTallies};
+use super::starvation::{Cause, CauseLine, Diagnosis, Signals, assess, diagnose};
 use super::stats::share;
 use super::summary::{Lengths, RunSummary, SUMMARY_VERSION};
 use super::vocabulary::Vocabulary;
 use super::workers::{self, WorkerTallies};
-use super::{Batch, Metric, Percentile, Percentiles, RunInfo, RunState, fairness};
+use super::{Batch, Metric, Percentile, Percentiles, RunInfo, RunState};
 use crate::protocol::TokenRun;
 use crate::record::{Outcome, RequestRecord, RunFacts};
 
@@ -182,7 +181,7 @@ impl Accumulator {
         });
         let names = Names { sessions: &self.session_ids, workers: &self.worker_names };
         let mut sessions = self.sessions.rows(names, &facts.sessions);
-        let fairness = fairness::assess(&mut sessions);
+        let fairness = assess(&mut sessions);
         let workers = self.workers.rows(&self.worker_names, &info.workers, &facts.workers);
         let spread = workers::spreads(&workers);
         let transfers = workers::transfers(&facts.transfers);

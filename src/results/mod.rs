@@ -5,8 +5,6 @@
 
 mod accumulate;
 mod band;
-mod cause;
-mod diagnose;
 pub mod diff;
 mod distribution;
 pub mod export;
@@ -25,8 +23,8 @@ pub mod perfetto;
 mod read;
 pub mod render;
 mod seen;
-mod sentence;
 mod sessions;
+pub mod starvation;
 pub mod stats;
 mod summary;
 pub mod sweep;
@@ -35,9 +33,7 @@ mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
 pub use band::{Band, bands};
-pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 pub use distribution::Distribution;
-pub use fairness::{Contrast, Fairness, Pinned, Starved};
 pub use figure::{Better, Figure, Figures};
 pub use frame::{
     Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
@@ -51,5 +47,8 @@ pub use outcomes::{ErrorGroup, Outcomes, is_failure};
 pub use percentiles::{Percentile, PercentileError, Percentiles};
 pub use read::{RecordError, read_requests};
 pub use sessions::SessionRow;
+pub use starvation::{
+    Cause, CauseLine, Contrast, CounterDrift, Fairness, HotDecoder, NoHits, Pinned, Room, SlotShortage, Starved,
+};
 pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
 pub use workers::{Concentration, RoleSpread, Transfers, WorkerRow};

@@ -6,9 +6,10 @@
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::Serialize;
 
-use super::cause::CauseLine;
 use super::outcomes::{ErrorGroup, Outcomes};
-use super::{Fairness, IndexUse, Integrity, Latencies, ModeRow, RoleSpread, RunInfo, SessionRow, Transfers, WorkerRow};
+use super::{
+    CauseLine, Fairness, IndexUse, Integrity, Latencies, ModeRow, RoleSpread, RunInfo, SessionRow, Transfers, WorkerRow,
+};
 use crate::record::{HarnessFacts, RequestRecord};
 
 /// Version of the summary; grows when a key changes its meaning or goes away.

@@ -11,10 +11,12 @@ use clap::{Args, ValueEnum};
 use crate::cli::diff::repeats::Wish;
 use crate::cli::diff::sides::{Loaded, load};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::page::{self, PageArgs};
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::cli::threads::{in_order, processors};
 use crate::results::diff::{Comparison, DiffReport, Draws, Options, Refused, Resampler, Threshold};
+use crate::results::page::diff_page;
 use crate::results::{Percentile, Percentiles, render};
 
 const EXAMPLES: &str = "\
@@ -24,6 +26,8 @@ Examples:
   # for a pull request; exit 1 when the tail grew by more than 5 %
   pdreplay diff outputs/BASE outputs/NEW --format markdown \\
     --fail-on 'p99_e2e_ms>+5%' --fail-on 'starved_sessions>+0'
+  # one page with charts, to open in a browser
+  pdreplay diff outputs/BASE outputs/NEW --html diff.html
   # groups of repeats: folders of --replicas, or runs joined by commas
   pdreplay diff outputs/BASE-x5 outputs/N1,outputs/N2,outputs/N3
 
@@ -85,6 +89,8 @@ pub struct DiffArgs {
     /// Percentiles, 0 (minimum) to 100 (maximum). Default: 50,90,99.
     #[arg(long, value_name = "LIST", allow_hyphen_values = true, help_heading = "Output")]
     percentiles: Option<Percentiles>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// Formats of a comparison.
@@ -100,6 +106,7 @@ pub enum DiffFormat {
 
 /// Runs it.
 pub fn run(args: &DiffArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    args.page.html.as_deref().map(page::check).transpose()?;
     let jobs = args.jobs.map_or_else(processors, |jobs| jobs as usize);
     let mut options = options(args, terminal);
     let percentiles = options.wanted_percentiles();
@@ -116,6 +123,9 @@ pub fn run(args: &DiffArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 }
 
 fn print(report: &DiffReport, args: &DiffArgs, terminal: &Terminal) -> Result<(), Failure> {
+    if let Some(target) = &args.page.html {
+        return page::write(target, &diff_page(report), terminal);
+    }
     match args.format {
         _ if args.json => stdout::print_json(report),
         DiffFormat::Json => stdout::print_json(report),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{REPLICAS, RunManifest};
-use crate::cli::found::{FoundRun, parse_json};
+use crate::cli::found::{Beside, FoundRun, parse_json};
 use crate::cli::replicas::{self, Replicas};
 use crate::cli::terminal::Terminal;
 use crate::cli::threads::in_order;
@@ -122,16 +122,8 @@ fn runs_at(path: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
 }
 
 fn read(found: &FoundRun, percentiles: &Percentiles, terminal: &Terminal) -> Result<(RunSummary, Requests), Failure> {
-    let (summary, _) = found.summarise(percentiles, terminal)?;
-    let requests = found.fold_batches(
-        COLUMNS,
-        terminal,
-        || Ok(Requests::default()),
-        |requests, batch| {
-            requests.push(batch);
-            Ok(())
-        },
-    )?;
+    let beside = Beside { columns: COLUMNS, start: &Requests::default, add: Requests::push };
+    let (summary, _, requests) = found.summarise_beside(percentiles, &beside, terminal)?;
     Ok((summary, requests))
 }
 

@@ -25,6 +25,7 @@ use crate::cli::folder::{SWEEP, SWEEP_PARQUET, write_whole};
 use crate::cli::inputs::{ReadingArgs, tell_notices};
 use crate::cli::live::{LiveArgs, TargetArg};
 use crate::cli::output::FormatName;
+use crate::cli::page::{self, PageArgs};
 use crate::cli::signals::Signals;
 use crate::cli::terminal::Terminal;
 use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport};
@@ -35,7 +36,7 @@ use folder::{Found, SweepFolder, found, take_result};
 use plan::{Plan, Traces};
 use run::Runner;
 
-pub use show::{print, read_sweep};
+pub use show::{read_sweep, show};
 
 /// Causes named when no cell can run.
 const NAMED_CAUSES: usize = 5;
@@ -50,6 +51,8 @@ Examples:
   pdreplay sweep caps.toml trace.jsonl.zst --jobs 4
   # only some of the cells now
   pdreplay sweep cap-policy --filter policy=sticky --filter cap=4
+  # heat maps, knees and tables as one page
+  pdreplay report outputs/cap-policy --html caps.html
   # the table again
   pdreplay report outputs/cap-policy
 
@@ -96,11 +99,13 @@ pub struct SweepArgs {
     #[command(flatten)]
     live: LiveArgs,
     /// Print the cells and how long they will take; run and write nothing.
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = "Output", conflicts_with = "html")]
     dry_run: bool,
     /// Format of the table; `json` is the whole of sweep.json.
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     format: FormatName,
+    #[command(flatten)]
+    page: PageArgs,
     /// Directory of all run folders.
     #[arg(long, value_name = "DIR", default_value = "outputs", help_heading = "Results")]
     output_dir: PathBuf,
@@ -120,6 +125,7 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let signals = Signals::install()?;
     signals.end_at_once(true);
     args.live.check(args.on, "--on live")?;
+    args.page.html.as_deref().map(page::check).transpose()?;
     let sweep = load(args)?;
     let chosen = Chosen::new(&args.filter, &sweep)?;
     let threads = threads(args, &sweep);
@@ -200,7 +206,7 @@ fn sweep_cells(
         );
     }
     written?;
-    print(&report, folder.path(), args.format.format(), terminal)?;
+    show(&report, folder.path(), &args.page, args.format.format(), terminal)?;
     Ok(exit_of(&report, left, signals, chosen))
 }
 

@@ -7,10 +7,12 @@ use crate::cli::exit::Failure;
 use crate::cli::folder::SWEEP;
 use crate::cli::found::parse_json;
 use crate::cli::output::json;
+use crate::cli::page::{self, PageArgs};
 use crate::cli::stdout;
 use crate::cli::sweep::folder::{Found, found, take_result};
 use crate::cli::terminal::Terminal;
 use crate::results::Figure;
+use crate::results::page::sweep_page;
 use crate::results::render::{Format, knees, sweep_cells, sweep_groups, visible};
 use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, SweepReport};
 
@@ -30,8 +32,23 @@ pub fn read_sweep(path: &Path) -> Result<Option<SweepReport>, Failure> {
     Ok(Some(if changed { SweepReport::new(report.sweep, report.cells) } else { report }))
 }
 
-/// Prints the table, and says what is missing, where the files are and what to do next.
-pub fn print(report: &SweepReport, folder: &Path, format: Format, terminal: &Terminal) -> Result<(), Failure> {
+/// Writes the page, or prints the table where none is wanted; says what is missing, where the files are and what to do next.
+pub fn show(
+    report: &SweepReport,
+    folder: &Path,
+    page: &PageArgs,
+    format: Format,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
+    match &page.html {
+        Some(target) => page::write(target, &sweep_page(report), terminal)?,
+        None => print(report, format, terminal)?,
+    }
+    tell(report, folder, terminal);
+    Ok(())
+}
+
+fn print(report: &SweepReport, format: Format, terminal: &Terminal) -> Result<(), Failure> {
     let style = terminal.style;
     terminal.messages.settle();
     let text = match format {
@@ -52,9 +69,7 @@ pub fn print(report: &SweepReport, folder: &Path, format: Format, terminal: &Ter
             text
         }
     };
-    stdout::print(&text)?;
-    tell(report, folder, terminal);
-    Ok(())
+    stdout::print(&text)
 }
 
 /// `caps · 240 cells: 48 points × 5 seeds · v3-1p7d · swe-bench-52 · virtual time`.

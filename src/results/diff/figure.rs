@@ -177,9 +177,7 @@ impl RunFigure {
             RunFigure::TotalTokenThroughput => summary.total_token_throughput,
             RunFigure::Gini => summary.fairness.gini_mean_e2e,
             RunFigure::Jain => summary.fairness.jain_mean_e2e,
-            RunFigure::StarvedSessions => {
-                Some(summary.fairness.starved.as_ref().map_or(0.0, |starved| starved.count as f64))
-            }
+            RunFigure::StarvedSessions => Some(summary.fairness.starved_sessions() as f64),
             RunFigure::BecameStarved | RunFigure::FreedSessions => None,
         }
     }

@@ -116,7 +116,7 @@ const pageCharts = (() => {
         xAxis: { type: 'value', min: 0, max: c.columns * c.width_s, ...axis(t, 'time of the run', { nameGap: 28 }),
           axisLabel: { color: t.muted, hideOverlap: true, formatter: seconds } },
         yAxis: { type: 'category', inverse: true, data: rows.map((row) => label(row.label)), ...axis(t, '', {}), splitLine: { show: false },
-          axisTick: { show: false }, axisLabel: { color: t.muted, fontSize: many ? 10 : 11, width: innerWidth < 700 ? 76 : 180, overflow: 'truncate' } },
+          axisTick: { show: false }, axisLabel: { color: t.muted, fontSize: 11, interval: many ? 'auto' : 0, width: innerWidth < 700 ? 76 : 180, overflow: 'truncate' } },
         series: [{
           type: 'custom', data: boxes, encode: { x: [0, 1], y: 2 }, progressive: 4000,
           renderItem(params, api) {
@@ -141,15 +141,15 @@ const pageCharts = (() => {
       const dark = theme().fg.match(/\d+/g).map(Number)[0] > 128;
       const onCell = (value) => ((value > middle) === dark ? '#0e1217' : '#ffffff');
       return {
-        ...base(t), grid: grid({ left: 92, bottom: 92, right: 24 }),
+        ...base(t), grid: grid({ left: 116, bottom: 92, right: 24 }),
         tooltip: { ...tooltip(t), formatter: (p) => {
           const [x, y, value] = p.value;
           const note = (g.notes[y] || [])[x];
           return `${text(c.y_name)} ${text(c.y[y])}, ${text(c.x_name)} ${text(c.x[x])}<br>${text(g.name)}: ${withUnit(value, g.unit)}${note ? `<br>${text(note)}` : ''}`;
         } },
         xAxis: { type: 'category', data: c.x.map(label), ...axis(t, label(c.x_name), { nameGap: 26 }), splitLine: { show: false } },
-        yAxis: { type: 'category', inverse: true, data: c.y.map(label), ...axis(t, label(c.y_name), { nameGap: 70 }), splitLine: { show: false },
-          axisLabel: { color: t.muted, width: 62, overflow: 'truncate' } },
+        yAxis: { type: 'category', inverse: true, data: c.y.map(label), ...axis(t, label(c.y_name), { nameGap: 92 }), splitLine: { show: false },
+          axisLabel: { color: t.muted, width: 84, overflow: 'truncate' } },
         visualMap: { min: low, max: high > low ? high : low + 1, calculable: false, orient: 'horizontal', left: 'center', bottom: 0, itemHeight: 160,
           inRange: { color: [color('heat-0'), color('heat-1'), color('heat-2')] }, textStyle: { color: t.muted },
           text: [withUnit(high, g.unit), withUnit(low, g.unit)], formatter: (v) => withUnit(v, g.unit) },
@@ -235,7 +235,7 @@ const pageCharts = (() => {
     entry.host.addEventListener('blur', () => entry.drawn.dispatchAction({ type: 'hideTip' }));
   };
 
-  const entries = JSON.parse(document.getElementById('figures').textContent).map(({ id, chart }) => {
+  const entries = JSON.parse(document.getElementById('figures-data').textContent).map(({ id, chart }) => {
     const figure = document.getElementById(id), host = figure.querySelector('.chart');
     const entry = { chart, host, chosen: 0, drawn: null };
     chooser(entry, figure);

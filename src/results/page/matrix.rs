@@ -59,23 +59,48 @@ fn matrix(pairs: &[TransferRecord]) -> Html {
     let (rows, columns) = (sorted(|pair| &pair.prefill_worker), sorted(|pair| &pair.decode_worker));
     let cells: BTreeMap<(&str, &str), &TransferRecord> =
         pairs.iter().map(|pair| ((pair.prefill_worker.as_str(), pair.decode_worker.as_str()), pair)).collect();
-    let worst = pairs.iter().map(|pair| pair.errors).max().unwrap_or(0).max(1);
+    let worst = pairs.iter().map(|pair| pair.errors).max().unwrap_or(0).max(1) as f64;
+    let heading = Heading {
+        caption: "Failed transfers / transfers, by P (rows) and D (columns); darker is more failures",
+        corner: "P \\ D",
+    };
+    shaded(heading, &rows, &columns, |p, d| {
+        let pair = cells.get(&(p, d))?;
+        Some((format!("{} / {}", count(pair.errors), count(pair.transfers)), pair.errors as f64 / worst))
+    })
+}
+
+/// What stands over a matrix.
+pub(super) struct Heading {
+    /// Caption.
+    pub caption: &'static str,
+    /// In the corner.
+    pub corner: &'static str,
+}
+
+/// A matrix of words, each cell shaded by its weight, 0 to 1; `None` is no such pair.
+pub(super) fn shaded(
+    heading: Heading,
+    rows: &[&str],
+    columns: &[&str],
+    cell: impl Fn(&str, &str) -> Option<(String, f64)>,
+) -> Html {
     let mut html = Html::new();
-    html.element("table", &[("class", "matrix"), ("id", "matrix")], |html| {
-        html.line("caption", "Failed transfers / transfers, by P (rows) and D (columns); darker is more failures");
+    html.element("table", &[("class", "matrix")], |html| {
+        html.line("caption", heading.caption);
         html.element("thead", &[], |html| {
             html.element("tr", &[], |html| {
-                html.line_with("th", &[("scope", "col")], "P \\ D");
+                html.line_with("th", &[("scope", "col")], heading.corner);
                 columns.iter().for_each(|name| {
                     html.line_with("th", &[("scope", "col"), ("class", "n")], name);
                 });
             });
         });
         html.element("tbody", &[], |html| {
-            for p in &rows {
+            for row in rows {
                 html.element("tr", &[], |html| {
-                    html.line_with("th", &[("scope", "row")], p);
-                    columns.iter().for_each(|d| cell(cells.get(&(p, d)).copied(), worst, html));
+                    html.line_with("th", &[("scope", "row")], row);
+                    columns.iter().for_each(|column| shaded_cell(cell(row, column), html));
                 });
             }
         });
@@ -83,14 +108,13 @@ fn matrix(pairs: &[TransferRecord]) -> Html {
     html
 }
 
-fn cell(pair: Option<&TransferRecord>, worst: u64, html: &mut Html) {
-    let Some(pair) = pair else {
+fn shaded_cell(cell: Option<(String, f64)>, html: &mut Html) {
+    let Some((text, weight)) = cell else {
         html.line_with("td", &[("class", "n")], "–");
         return;
     };
     // At most 45 %: the text on it keeps its contrast in both themes.
-    let shade = if pair.errors == 0 { 0 } else { 8 + pair.errors * 37 / worst };
+    let shade = if weight > 0.0 { 8 + (weight * 37.0) as u32 } else { 0 };
     let style = format!("background:color-mix(in srgb, var(--c-cap) {shade}%, transparent)");
-    let text = format!("{} / {}", count(pair.errors), count(pair.transfers));
     html.line_with("td", &[("class", "n"), ("style", &style)], &text);
 }

@@ -6,6 +6,7 @@
 
 mod chart;
 mod columns;
+mod diff;
 mod html;
 mod matrix;
 mod overview;
@@ -15,12 +16,15 @@ mod run;
 mod shell;
 mod story;
 mod strip;
+mod sweep;
 mod tables;
 mod tally;
 #[cfg(test)]
 mod tests;
 mod workers;
 
+pub use diff::diff_page;
 pub use replicas::replicas_page;
 pub use run::{RunPage, run_page};
+pub use sweep::sweep_page;
 pub use tally::PageTally;

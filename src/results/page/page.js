@@ -27,10 +27,16 @@
   addEventListener('resize', () => { clearTimeout(waiting); waiting = setTimeout(pageCharts.redraw, 120); });
 
   const value = (row, column) => { const cell = row.cells[column]; return cell.dataset.v ?? cell.textContent; };
+  // `−1,044 s` and `42.8 ms` are lengths of time, `56K` is a count: what has no raw value beneath is read as it is written.
+  const factors = { ms: 1e-3, K: 1e3, M: 1e6 };
+  const quantity = (words) => {
+    const found = /^[^\d+−-]{0,2}([+−-]?[\d.,]+(?:e[+-]?\d+)?)\s*(ms|K|M)?/.exec(words);
+    return found ? parseFloat(found[1].replace('−', '-').replaceAll(',', '')) * (factors[found[2]] ?? 1) : NaN;
+  };
   const compare = (column, isNumber, sign) => (a, b) => {
     const [x, y] = [value(a, column), value(b, column)];
     if (!isNumber) return sign * x.localeCompare(y, 'en', { numeric: true });
-    const [m, n] = [parseFloat(x), parseFloat(y)];
+    const [m, n] = [quantity(x), quantity(y)];
     // What has no value stays at the end, however it is sorted.
     if (Number.isNaN(m) || Number.isNaN(n)) return Number.isNaN(m) - Number.isNaN(n);
     return sign * (m - n);

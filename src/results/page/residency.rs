@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::columns::{Columns, Merge};
-use crate::record::{ExecutionMode, LedgerEvent, LedgerKind, RequestRecord};
+use crate::record::{ExecutionMode, LedgerEvent, LedgerKind};
+use crate::results::Metric;
+use crate::results::seen::Seen;
 
 /// All workers.
 #[derive(Debug, Default)]
@@ -83,17 +85,18 @@ impl Move {
 
 impl Residency {
     /// A request that was sent.
-    pub(super) fn record(&mut self, record: &RequestRecord, sent_ns: u64) {
-        let Some(worker) = &record.decode_worker_actual else { return };
-        let tokens = u64::from(record.input_tokens) + u64::from(record.output_tokens);
+    pub(super) fn request(&mut self, request: &Seen, sent_ns: u64) {
+        let Some(worker) = request.decode_worker_actual.map(|name| name.word) else { return };
+        let tokens = u64::from(request.input_tokens) + u64::from(request.output_tokens);
         let columns = self.columns(worker);
-        columns.spread(sent_ns, record.ended_ns, |held, ns| held.flight_ns += u128::from(ns));
-        let is_direct = record.execution_mode == ExecutionMode::KvcacheDirectToDSession;
-        if let Some(first_ns) = record.first_token_ns.filter(|first| !is_direct && *first < record.ended_ns) {
+        columns.spread(sent_ns, request.ended_ns, |held, ns| held.flight_ns += u128::from(ns));
+        let is_direct = request.mode == ExecutionMode::KvcacheDirectToDSession;
+        let first_ns = request.ns(Metric::Ttft).map(|ttft| sent_ns + ttft);
+        if let Some(first_ns) = first_ns.filter(|first| !is_direct && *first < request.ended_ns) {
             let tokens = u128::from(tokens);
-            columns.spread(first_ns, record.ended_ns, |held, ns| held.passing_token_ns += tokens * u128::from(ns));
+            columns.spread(first_ns, request.ended_ns, |held, ns| held.passing_token_ns += tokens * u128::from(ns));
         }
-        let keeps = match record.execution_mode {
+        let keeps = match request.mode {
             ExecutionMode::KvcacheSeed | ExecutionMode::KvcacheReseed | ExecutionMode::KvcacheDirectToDSession => true,
             ExecutionMode::DpColocated
             | ExecutionMode::PdRouter
@@ -105,8 +108,8 @@ impl Residency {
             | ExecutionMode::FallbackOpenFailed
             | ExecutionMode::NotSent => false,
         };
-        if keeps && record.outcome.is_ok() {
-            self.hold(&record.session_id, worker, tokens, record.ended_ns);
+        if keeps && request.outcome.is_ok() {
+            self.hold(request.session.word, worker, tokens, request.ended_ns);
         }
     }
 

@@ -9,7 +9,6 @@ use crate::results::render::summary::headline;
 use crate::results::render::{self, Extras, Table};
 
 /// What a page of a run is made from.
-#[derive(Debug)]
 pub struct RunPage<'a> {
     /// Its name, such as that of its folder.
     pub name: &'a str,
@@ -27,7 +26,7 @@ pub struct RunPage<'a> {
 
 /// The page of a run as one HTML file.
 pub fn run_page(mut run: RunPage) -> String {
-    run.tally.align();
+    run.tally.finish();
     let summary = run.summary;
     let extras = Extras { wall_s: run.wall_s, files: None };
     let mut sections = vec![

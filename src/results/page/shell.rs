@@ -94,7 +94,7 @@ impl Page {
         let figures = self.sections.iter().flat_map(|section| &section.figures);
         let drawn = figures
             .filter_map(|figure| Some(Drawn { id: figure.id, says: &figure.says, chart: figure.chart.as_ref()? }));
-        html.data("figures", &drawn.collect::<Vec<_>>());
+        html.data("figures-data", &drawn.collect::<Vec<_>>());
         for script in [LIBRARY, CHARTS, PAGE] {
             html.markup("<script>").markup(script).markup("</script>\n");
         }

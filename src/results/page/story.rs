@@ -137,7 +137,7 @@ fn spread_words(name: &str, modes: &[(ExecutionMode, &Distribution)]) -> String 
             seconds(median(d)),
             seconds(d.percentile_ms(Percentile::P99).unwrap_or(0.0))
         ),
-        (None, _) => format!("no ok request has a {name}."),
+        (None, _) => "no request ended ok: there is no curve.".to_owned(),
     }
 }
 

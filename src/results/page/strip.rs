@@ -20,7 +20,7 @@ pub(super) fn sessions_over_time(run: &RunPage) -> Figure {
     let lanes: HashMap<&str, &Lane> = run.tally.sessions.iter().map(|lane| (lane.id.as_str(), lane)).collect();
     let mut sessions: Vec<&SessionRow> =
         run.summary.sessions.iter().filter(|row| lanes.contains_key(row.session_id.as_str())).collect();
-    let columns = run.tally.columns();
+    let columns = run.tally.width();
     let width_s = run.tally.modes.width_ns() as f64 / 1e9;
     let per_band = if sessions.len() > MOST_LANES { sessions.len().div_ceil(BANDS) } else { 1 };
     let mut used = [false; CLASSES];

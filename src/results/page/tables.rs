@@ -6,6 +6,9 @@ use crate::results::render::Table;
 /// Most rows of a table; beyond, a page would be slow to open.
 const MOST_ROWS: usize = 1000;
 
+/// Longest text that stays on one line.
+const LONG: usize = 48;
+
 /// What stands with a table.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Setting<'a> {
@@ -56,7 +59,7 @@ pub(super) fn sortable(table: &Table, setting: Setting) -> Html {
 fn head(table: &Table, html: &mut Html) {
     html.element("thead", &[], |html| {
         html.element("tr", &[], |html| {
-            for (title, key, left) in table.head() {
+            for (title, key, left) in table.head().filter(|(_, key, _)| !is_half(key)) {
                 let class = if left { "" } else { "n" };
                 html.element("th", &[("scope", "col"), ("class", class)], |html| {
                     // Without a title of its own the column is named by its key.
@@ -69,13 +72,20 @@ fn head(table: &Table, html: &mut Html) {
     });
 }
 
+/// A half width of an interval that its figure shows already.
+fn is_half(key: &str) -> bool {
+    key.ends_with("_ci95")
+}
+
 fn row<'a>(table: &Table, cells: impl Iterator<Item = (&'a str, &'a str)>, html: &mut Html) {
     html.element("tr", &[], |html| {
-        for (ix, ((shown, raw), (_, key, left))) in cells.zip(table.head()).enumerate() {
+        let cells = cells.zip(table.head()).filter(|(_, (_, key, _))| !is_half(key));
+        for (ix, ((shown, raw), (_, key, left))) in cells.enumerate() {
             let (tag, scope) = if ix == 0 { ("th", Some(("scope", "row"))) } else { ("td", None) };
             let class = match (left, key) {
                 (_, "pattern") => "mono",
                 (_, "starved") if !shown.is_empty() => "mark",
+                (true, _) if shown.chars().count() > LONG => "words",
                 (true, _) => "",
                 (false, _) => "n",
             };
@@ -87,15 +97,23 @@ fn row<'a>(table: &Table, cells: impl Iterator<Item = (&'a str, &'a str)>, html:
     });
 }
 
-/// A small table beside a chart; the first column names the rows.
+/// A small table of numbers; the first column names the rows.
 pub(super) fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Html {
+    small(head, rows, "n")
+}
+
+/// The same of words.
+pub(super) fn words(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Html {
+    small(head, rows, "words")
+}
+
+fn small(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>, class: &'static str) -> Html {
     let mut body = Html::new();
     for cells in rows {
         body.element("tr", &[], |html| {
             for (ix, cell) in cells.iter().enumerate() {
-                let (tag, attributes): (_, &[(&'static str, &str)]) =
-                    if ix == 0 { ("th", &[("scope", "row")]) } else { ("td", &[("class", "n")]) };
-                html.line_with(tag, attributes, cell);
+                let (tag, attribute) = if ix == 0 { ("th", ("scope", "row")) } else { ("td", ("class", class)) };
+                html.line_with(tag, &[attribute], cell);
             }
         });
     }
@@ -107,7 +125,7 @@ pub(super) fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) 
         html.element("thead", &[], |html| {
             html.element("tr", &[], |html| {
                 for (ix, title) in head.iter().enumerate() {
-                    html.line_with("th", &[("scope", "col"), ("class", if ix == 0 { "" } else { "n" })], title);
+                    html.line_with("th", &[("scope", "col"), ("class", if ix == 0 { "" } else { class })], title);
                 }
             });
         });

@@ -3,13 +3,15 @@
 //! Memory grows with sessions and workers, not with requests: series over time have a bounded number of columns, and
 //! distributions are histograms.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::iter::Peekable;
 
 use super::columns::{Columns, MOST_COLUMNS, Merge};
 use super::residency::Residency;
 use crate::record::{ExecutionMode, LedgerEvent, RequestRecord};
-use crate::results::distribution::ns_of_ms;
-use crate::results::{Distribution, is_failure};
+use crate::results::seen::{Renumbered, Rows, Seen};
+use crate::results::vocabulary::Vocabulary;
+use crate::results::{Accumulator, Batch, Distribution, Metric, is_failure};
 
 /// Kinds of a request on a strip: its mode, or failed.
 pub(super) const CLASSES: usize = ExecutionMode::ALL.len() + 1;
@@ -19,22 +21,27 @@ pub(super) const FAILED_CLASS: usize = ExecutionMode::ALL.len();
 
 /// Gathers what the charts of one run need.
 ///
-/// [`PageTally::record`] and [`PageTally::event`] want records and events in the order of their times, as `requests.jsonl`
-/// and `events.jsonl` have them, merged: only then is it known what a D held when a session was dropped.
-#[derive(Debug, Default)]
+/// Wants the records in the order of `requests.jsonl`, by their ends, and has the events by their times: only together do they
+/// tell what a D held when a session was dropped.
+#[derive(Default)]
 pub struct PageTally {
+    events: Option<Events>,
+    renumbered: Renumbered,
+    session_ids: Vocabulary,
+    worker_names: Vocabulary,
     /// Requests by mode, at their sends.
     pub(super) modes: Columns<[u64; ExecutionMode::ALL.len()]>,
     /// Schedule lag at the sends.
     pub(super) lag: Columns<Lag>,
     /// TTFT and E2E of ok requests.
     pub(super) latencies: BTreeMap<ExecutionMode, [Distribution; 2]>,
-    /// Sessions in the order of their first records.
+    /// Sessions by their number.
     pub(super) sessions: Vec<Lane>,
-    by_id: HashMap<String, usize>,
     /// What D (or colocated workers) held.
     pub(super) residency: Residency,
 }
+
+type Events = Peekable<Box<dyn Iterator<Item = LedgerEvent>>>;
 
 /// Schedule lag in a column, nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -89,32 +96,64 @@ impl Merge for Kinds {
 }
 
 impl PageTally {
-    /// Takes in a request.
-    pub fn record(&mut self, record: &RequestRecord) {
-        let class = ExecutionMode::ALL.iter().position(|mode| *mode == record.execution_mode).unwrap_or(FAILED_CLASS);
-        if record.outcome.is_ok() {
-            let both = self.latencies.entry(record.execution_mode).or_default();
-            for (distribution, ms) in both.iter_mut().zip([record.ttft_ms, record.e2e_ms]) {
-                ms.and_then(ns_of_ms).into_iter().for_each(|ns| distribution.add(ns));
+    /// Of a run with these events, by rising time.
+    pub fn new(events: impl Iterator<Item = LedgerEvent> + 'static) -> PageTally {
+        let events: Box<dyn Iterator<Item = LedgerEvent>> = Box::new(events);
+        PageTally { events: Some(events.peekable()), ..PageTally::default() }
+    }
+
+    /// Columns of the records that it reads.
+    pub fn columns() -> Vec<&'static str> {
+        Accumulator::columns()
+    }
+
+    /// Takes in the rows of a batch; all batches are of one file.
+    pub fn push_batch(&mut self, batch: &Batch) {
+        let rows = Rows::new(batch);
+        for row in 0..batch.rows() {
+            let names = (&mut self.session_ids, &mut self.worker_names);
+            let request = rows.seen(row, &mut self.renumbered, names.0, names.1);
+            self.add(&request);
+        }
+    }
+
+    /// Takes in one record.
+    pub fn push(&mut self, record: &RequestRecord) {
+        let request = Seen::of(record, &mut self.session_ids, &mut self.worker_names);
+        self.add(&request);
+    }
+
+    fn add(&mut self, request: &Seen) {
+        // A session is closed at the instant its last turn ends: the turn comes first.
+        while let Some(event) =
+            self.events.as_mut().and_then(|events| events.next_if(|event| event.at_ns < request.ended_ns))
+        {
+            self.residency.event(&event);
+        }
+        let class = ExecutionMode::ALL.iter().position(|mode| *mode == request.mode).unwrap_or(FAILED_CLASS);
+        if request.outcome.is_ok() {
+            let both = self.latencies.entry(request.mode).or_default();
+            for (distribution, metric) in both.iter_mut().zip([Metric::Ttft, Metric::E2e]) {
+                request.ns(metric).into_iter().for_each(|ns| distribution.add(ns));
             }
         }
-        let Some(sent_ns) = record.sent_ns else { return };
+        let ix = request.session.ix as usize;
+        if self.sessions.len() == ix {
+            self.sessions.push(Lane { id: request.session.word.to_owned(), cells: Columns::default() });
+        }
+        let Some(sent_ns) = request.sent_ns else { return };
         self.modes.at(sent_ns)[class] += 1;
-        if let Some(ns) = record.schedule_lag_ms.and_then(ns_of_ms) {
+        if let Some(ns) = request.ns(Metric::ScheduleLag) {
             self.lag.at(sent_ns).merge(Lag { max_ns: ns, sum_ns: ns.into(), n: 1 });
         }
-        let class = if is_failure(record.outcome) { FAILED_CLASS } else { class };
-        self.lane(&record.session_id).spread(sent_ns, record.ended_ns, |kinds, ns| kinds.add(class, ns));
-        self.residency.record(record, sent_ns);
+        let class = if is_failure(request.outcome) { FAILED_CLASS } else { class };
+        self.sessions[ix].cells.spread(sent_ns, request.ended_ns, |kinds, ns| kinds.add(class, ns));
+        self.residency.request(request, sent_ns);
     }
 
-    /// Takes in an event.
-    pub fn event(&mut self, event: &LedgerEvent) {
-        self.residency.event(event);
-    }
-
-    /// Brings all series to one width of columns.
-    pub(super) fn align(&mut self) {
+    /// Takes in the events after the last record, and brings all series to one width of columns.
+    pub(super) fn finish(&mut self) {
+        self.events.take().into_iter().flatten().for_each(|event| self.residency.event(&event));
         let widths = [self.modes.width_ns(), self.lag.width_ns(), self.residency.width_ns()];
         let lanes = self.sessions.iter().map(|lane| lane.cells.width_ns());
         let width_ns = widths.into_iter().chain(lanes).max().unwrap_or(0);
@@ -124,21 +163,9 @@ impl PageTally {
         self.sessions.iter_mut().for_each(|lane| lane.cells.widen(width_ns));
     }
 
-    /// Columns that the run fills.
-    pub(super) fn columns(&self) -> usize {
+    /// Columns of time that the run fills.
+    pub(super) fn width(&self) -> usize {
         let lanes = self.sessions.iter().map(|lane| lane.cells.cells().len()).max().unwrap_or(0);
         lanes.max(self.modes.cells().len()).min(MOST_COLUMNS)
-    }
-
-    fn lane(&mut self, session: &str) -> &mut Columns<Kinds> {
-        let ix = match self.by_id.get(session) {
-            Some(ix) => *ix,
-            None => {
-                self.by_id.insert(session.to_owned(), self.sessions.len());
-                self.sessions.push(Lane { id: session.to_owned(), cells: Columns::default() });
-                self.sessions.len() - 1
-            }
-        };
-        &mut self.sessions[ix].cells
     }
 }

@@ -22,7 +22,7 @@ struct Series {
 /// Residency and usage by worker over time; `None` where no request reached one.
 pub(super) fn over_time(run: &RunPage) -> Option<Figure> {
     let workers = &run.tally.residency.workers;
-    let columns = run.tally.columns().max(workers.values().map(|held| held.cells().len()).max()?);
+    let columns = run.tally.width().max(workers.values().map(|held| held.cells().len()).max()?);
     let pools = pools(run.summary);
     let mut rows: Vec<(&String, Series)> =
         workers.iter().map(|(name, held)| (name, series(held, columns, pools.get(name.as_str()).copied()))).collect();

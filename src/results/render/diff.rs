@@ -38,7 +38,13 @@ pub fn text(report: &DiffReport, style: Style) -> String {
         page.text += &(paint(&line, BOLD, style) + "\n");
     }
     page.text += "\n";
+    let mut after_table = false;
     for block in blocks(report) {
+        let is_table = matches!(block, Block::Table(..));
+        if after_table && !is_table {
+            page.text += "\n";
+        }
+        after_table = is_table;
         match block {
             Block::Lines(label, lines) => page.section(label, lines),
             Block::Alarm(label, lines) => {
@@ -47,7 +53,7 @@ pub fn text(report: &DiffReport, style: Style) -> String {
                 }
             }
             Block::Table(title, table) => {
-                page.text += &format!("\n{}\n{}\n", paint(&title, BOLD, style), table.render(Format::Table, style));
+                page.text += &format!("\n{}\n{}", paint(&title, BOLD, style), table.render(Format::Table, style));
             }
         }
     }
@@ -91,7 +97,7 @@ fn heads(report: &DiffReport) -> [String; 2] {
     [head("A", &report.a), head("B", &report.b)]
 }
 
-fn head(name: &str, side: &SideFacts) -> String {
+pub(in crate::results) fn head(name: &str, side: &SideFacts) -> String {
     let setup = [side.topology.as_str(), &format!("{}/{}", side.mechanism, side.policy), side.limits.as_str()];
     let setup = setup.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
     let seeds: Vec<String> = side.runs.iter().map(|run| run.seed.to_string()).collect();
@@ -151,7 +157,7 @@ fn changed(report: &DiffReport) -> Vec<String> {
     report.scenario_changes.iter().map(line).collect()
 }
 
-fn paired(report: &DiffReport) -> String {
+pub(in crate::results) fn paired(report: &DiffReport) -> String {
     let paired = report.paired;
     let beside = match (paired.only_a, paired.only_b) {
         (0, 0) => String::new(),
@@ -161,7 +167,7 @@ fn paired(report: &DiffReport) -> String {
     format!("{both} in {sessions} by (session, turn) · ok on both sides {}{beside}", count(paired.both_ok))
 }
 
-fn chance(report: &DiffReport) -> Vec<String> {
+pub(in crate::results) fn chance(report: &DiffReport) -> Vec<String> {
     let bootstrap = report.bootstrap.as_ref().map(|facts| {
         format!(
             "intervals: {} %, {} of {} ({}), seed {}",
@@ -184,7 +190,7 @@ fn short_percent(share: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn result(report: &DiffReport) -> String {
+pub(in crate::results) fn result(report: &DiffReport) -> String {
     match &report.comparison {
         ComparisonKind::Identical => "no difference: every request is alike on both sides".into(),
         ComparisonKind::NotComparable { reason } => format!("not comparable: {reason}"),
@@ -209,7 +215,7 @@ fn table(titles: &[(&'static str, bool)], rows: Vec<Vec<String>>, rows_of: &impl
     Table::new(titles.iter().map(column).collect(), cells, rows_of)
 }
 
-fn figures(report: &DiffReport) -> Table {
+pub(in crate::results) fn figures(report: &DiffReport) -> Table {
     let rows: Vec<&MetricDelta> = report.metrics.iter().filter(|metric| is_shown(metric, report)).collect();
     let repeats = report.noise.as_ref().map(|noise| noise.repeats_a.max(noise.repeats_b));
     let cells = |metric: &&MetricDelta| {
@@ -222,7 +228,7 @@ fn figures(report: &DiffReport) -> Table {
             metric.delta.map_or_else(|| "–".into(), change),
             metric.relative.map_or_else(|| "–".into(), |relative| format!("{:+.1} %", relative * 100.0)),
             metric.interval.map_or_else(|| "–".into(), |i| format!("{} … {}", change(i.lo), change(i.hi))),
-            metric.noise.map_or_else(|| "–".into(), |noise| format!("± {}", shown(noise, &metric.unit))),
+            metric.noise.map_or_else(|| "–".into(), |noise| half_width(noise, &metric.unit)),
             verdict(metric.verdict, repeats),
         ]
     };
@@ -268,26 +274,52 @@ fn verdict(verdict: DeltaVerdict, repeats: Option<u32>) -> String {
 
 fn shown(value: f64, unit: &str) -> String {
     match unit {
-        "ms" => seconds(value),
+        "ms" => time(value),
         "s" => seconds(value * 1e3),
         "share" => percent(value),
         "index" => format!("{value:.3}"),
+        unit if unit.ends_with("/s") && value >= 1000.0 => format!("{} /s", count(value.round() as u64)),
         unit if unit.ends_with("/s") => format!("{} /s", rate(value)),
         _ if value.fract() == 0.0 => count(value as u64),
         _ => format!("{value:.1}"),
     }
 }
 
+/// Three significant digits; below a second in milliseconds.
+fn time(ms: f64) -> String {
+    match ms {
+        0.0 => "0 ms".into(),
+        ms if ms < 0.0005 => "<0.001 ms".into(),
+        ms if ms < 9.995 => format!("{ms:.3} ms"),
+        ms if ms < 99.95 => format!("{ms:.1} ms"),
+        ms if ms < 999.5 => format!("{ms:.0} ms"),
+        ms => seconds(ms),
+    }
+}
+
+/// A change; one of a share in points, since per cent of it would be another figure.
 fn signed(value: f64, unit: &str) -> String {
     let sign = match value {
         value if value > 0.0 => "+",
         value if value < 0.0 => "−",
         _ => "",
     };
-    format!("{sign}{}", shown(value.abs(), unit))
+    match unit {
+        "share" => format!("{sign}{:.1} points", value.abs() * 100.0),
+        unit => format!("{sign}{}", shown(value.abs(), unit)),
+    }
 }
 
-fn split_title(split: &Split) -> String {
+/// What chance makes of a change.
+fn half_width(noise: f64, unit: &str) -> String {
+    match unit {
+        "share" => format!("± {:.1} points", noise * 100.0),
+        unit if unit.ends_with("/s") => format!("± {noise:.2} /s"),
+        unit => format!("± {}", shown(noise, unit)),
+    }
+}
+
+pub(in crate::results) fn split_title(split: &Split) -> String {
     let change = |ms: f64| signed(ms, "ms");
     format!(
         "Mean {} {} = mix of modes {} + within modes {}",
@@ -298,9 +330,9 @@ fn split_title(split: &Split) -> String {
     )
 }
 
-fn split_table(split: &Split) -> Table {
+pub(in crate::results) fn split_table(split: &Split) -> Table {
     let rows = &split.by_mode[..split.by_mode.len().min(ROWS)];
-    let mean = |ms: Option<f64>| ms.map_or_else(|| "–".into(), seconds);
+    let mean = |ms: Option<f64>| ms.map_or_else(|| "–".into(), time);
     let cells = |mode: &crate::results::diff::ModeShift| {
         vec![
             mode.mode.as_str().to_owned(),
@@ -324,7 +356,7 @@ fn split_table(split: &Split) -> Table {
     table(&titles, rows.iter().map(cells).collect(), &rows)
 }
 
-fn transitions(rows: &[Transition]) -> Table {
+pub(in crate::results) fn transitions(rows: &[Transition]) -> Table {
     let cells = |row: &Transition| {
         vec![
             row.from.as_str().to_owned(),
@@ -338,7 +370,7 @@ fn transitions(rows: &[Transition]) -> Table {
     table(&titles, rows.iter().map(cells).collect(), &rows)
 }
 
-fn sessions(report: &DiffReport) -> Vec<String> {
+pub(in crate::results) fn sessions(report: &DiffReport) -> Vec<String> {
     let sessions = &report.sessions;
     if sessions.rows.is_empty() {
         return Vec::new();
@@ -375,7 +407,7 @@ fn causes(causes: &[CauseLine]) -> Vec<String> {
     causes.iter().take(CAUSES).map(|cause| cause.text.clone()).collect()
 }
 
-fn workers(report: &DiffReport) -> Vec<String> {
+pub(in crate::results) fn workers(report: &DiffReport) -> Vec<String> {
     let line = |role: &crate::results::diff::RoleDelta| {
         let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "–".into(), |ratio| format!("{ratio:.2}"));
         let number = if role.workers.a == role.workers.b {
@@ -402,7 +434,7 @@ fn workers(report: &DiffReport) -> Vec<String> {
     report.workers.roles.iter().map(line).collect()
 }
 
-fn outcomes(report: &DiffReport) -> Vec<String> {
+pub(in crate::results) fn outcomes(report: &DiffReport) -> Vec<String> {
     let (a, b) = (report.outcomes.a, report.outcomes.b);
     let all = crate::record::Outcome::ALL.iter().filter(|outcome| a.of(**outcome) + b.of(**outcome) > 0);
     let counts: Vec<String> =

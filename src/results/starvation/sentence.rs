@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::cause::HotDecoder;
-use super::{Cause, Concentration, CounterDrift, NoHits, Room, SlotShortage};
+use super::cause::{Cause, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
 use crate::base::words::{count, plural, seconds, tokens};
+use crate::results::Concentration;
 
 /// Capacity that costs a smaller share of the turns does not bind yet.
 const BINDS_FROM: f64 = 0.02;

@@ -6,17 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
-use super::distribution::ms;
-use super::outcomes::{ErrorGroup, Outcomes};
-use super::seen::Seen;
-use super::{Fairness, IndexUse, Metric, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
+use super::contrast::{Contrast, tells_apart};
+use super::fairness::Fairness;
 use crate::protocol::ErrorClass;
 use crate::record::{ExecutionMode, ModeReason, RunFacts};
+use crate::results::distribution::ms;
+use crate::results::outcomes::{ErrorGroup, Outcomes};
+use crate::results::seen::Seen;
+use crate::results::stats::share;
+use crate::results::{IndexUse, Metric, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
 
-/// A trait sets the starved apart when it orders them against the others at least this well …
-const TELLS_APART: f64 = 0.75;
-/// … and by this many standard deviations of what chance does with as few sessions (one-sided 5 %).
-const BEYOND_CHANCE: f64 = 1.645;
 /// Short gaps matter when the time scale adds at least this share of them.
 const COMPRESSES_FROM: f64 = 0.10;
 /// Lost requests that are named.
@@ -28,7 +27,7 @@ const QUEUE_FROM_MS: f64 = 1000.0;
 
 /// What causes look for in records and the tables do not hold.
 #[derive(Debug, Default)]
-pub(super) struct Signals {
+pub(in crate::results) struct Signals {
     pub route_mismatches: u64,
     extra_placements: u64,
     modes: [u64; ExecutionMode::ALL.len()],
@@ -89,7 +88,7 @@ struct Refused {
 }
 
 /// Everything a rule may look at.
-pub(super) struct Diagnosis<'a> {
+pub(in crate::results) struct Diagnosis<'a> {
     pub info: &'a RunInfo,
     pub facts: &'a RunFacts,
     pub signals: &'a Signals,
@@ -107,7 +106,7 @@ pub(super) struct Diagnosis<'a> {
 }
 
 impl Signals {
-    pub(super) fn add(&mut self, request: &Seen) {
+    pub(in crate::results) fn add(&mut self, request: &Seen) {
         self.route_mismatches += u64::from(request.route_mismatch);
         self.extra_placements += u64::from(request.placements.saturating_sub(1));
         self.modes[request.mode as usize] += 1;
@@ -178,7 +177,7 @@ impl Losses {
 }
 
 /// All causes found, the weightiest first.
-pub(super) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
+pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
     let rules: [fn(&Diagnosis) -> Option<Cause>; 18] = [
         nothing_completed,
         load_only,
@@ -315,7 +314,7 @@ fn cap_shrinks(run: &Diagnosis) -> Option<Cause> {
     let (cap, usable_tokens) = (facts.cap_max?, facts.usable_tokens?);
     let shrunk = run.signals.cap_refusals.iter().filter(|asked| soft_cap(facts, asked).is_some());
     let sizes: Vec<u64> = shrunk.map(|asked| size(facts, asked)).collect();
-    let mean_turn_tokens = super::stats::share(sizes.iter().sum(), sizes.len() as u64)?;
+    let mean_turn_tokens = share(sizes.iter().sum(), sizes.len() as u64)?;
     Some(Cause::CapShrinks {
         cap,
         usable_tokens,
@@ -340,7 +339,7 @@ fn capacity(run: &Diagnosis) -> Option<Cause> {
     let room = room(run, run.info.slots.as_ref()?)?;
     let refusals = run.signals.reason(ModeReason::NoCapacity);
     let reseeds_after_trim = run.signals.reason(ModeReason::EvictedTrim);
-    let share = super::stats::share(refusals + reseeds_after_trim, run.outcomes.served())?;
+    let share = share(refusals + reseeds_after_trim, run.outcomes.served())?;
     let hot = hot_decoder(run);
     (share > 0.0).then_some(Cause::CapacityBinds { room, refusals, reseeds_after_trim, share, hot })
 }
@@ -397,22 +396,20 @@ fn next_binder(run: &Diagnosis) -> Option<Cause> {
 
 fn large_sessions(run: &Diagnosis) -> Option<Cause> {
     let contrast = run.fairness.starved.as_ref()?.peak_input_tokens;
-    let separation = contrast.separation.filter(|separation| tells_apart(run, *separation))?;
+    let separation = separation(run, contrast)?;
     Some(Cause::LargeSessionsStarve { starved_tokens: contrast.starved?, other_tokens: contrast.others?, separation })
 }
 
-/// Mann–Whitney: the separation is large, and larger than chance makes it among so few sessions.
-fn tells_apart(run: &Diagnosis, separation: f64) -> bool {
-    let (starved, others): (Vec<&SessionRow>, Vec<&SessionRow>) =
-        run.sessions.iter().filter(|row| row.direct_share.is_some()).partition(|row| row.starved);
-    let (n, m) = (starved.len() as f64, others.len() as f64);
-    let deviation = ((n + m + 1.0) / (12.0 * n * m)).sqrt();
-    separation >= TELLS_APART && separation - 0.5 >= BEYOND_CHANCE * deviation
+/// How well a trait sets the starved apart, where chance does not explain it.
+fn separation(run: &Diagnosis, contrast: Contrast) -> Option<f64> {
+    let with_share = || run.sessions.iter().filter(|row| row.direct_share.is_some());
+    let starved = with_share().filter(|row| row.starved).count();
+    contrast.separation.filter(|separation| tells_apart(*separation, starved, with_share().count() - starved))
 }
 
 fn late_sessions(run: &Diagnosis) -> Option<Cause> {
     let starved = run.fairness.starved.as_ref()?;
-    let separation = starved.arrival_rank.separation.filter(|separation| tells_apart(run, *separation))?;
+    let separation = separation(run, starved.arrival_rank)?;
     Some(Cause::LateSessionsStarve {
         first_rank: starved.first_rank,
         starved_rank: starved.arrival_rank.starved?,

@@ -1,37 +1,13 @@
-//! How evenly the fast path is spread over sessions, and what sets the starved ones apart.
+//! [`Starved`]: the starved sessions of a run, and what sets them apart from the others.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::SessionRow;
-use super::stats::{bimodality, gini, jain, mean, separation, share};
+use super::contrast::Contrast;
 use crate::record::ModeReason;
-
-/// A session is starved when its direct share is below this while the run's is above it.
-const STARVED_BELOW: f64 = 0.2;
-
-/// Spread of the direct-to-D share and of the mean E2E over sessions.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Fairness {
-    /// Direct-to-D share of the run: direct and ok over all turns sent after each session's first; null without such turns.
-    pub direct_share: Option<f64>,
-    /// Sessions by direct share: below 20 %, 40 %, 60 %, 80 %, and the rest.
-    pub histogram: [u64; 5],
-    /// Sessions without a second turn sent: they have no direct share.
-    pub sessions_without_share: u64,
-    /// Sarle's bimodality coefficient of the direct shares: above 5/9 hints at two peaks; null without spread.
-    pub bimodality: Option<f64>,
-    /// Two peaks: both outer bins hold more sessions than any bin between them.
-    pub two_peaked: bool,
-    /// Gini coefficient of the sessions' mean E2E: 0 equal.
-    pub gini_mean_e2e: Option<f64>,
-    /// Jain's index of the sessions' mean E2E: 1 equal.
-    pub jain_mean_e2e: Option<f64>,
-    /// The starved sessions; null when there are none.
-    pub starved: Option<Starved>,
-}
+use crate::results::SessionRow;
 
 /// What sets the starved sessions apart.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -59,17 +35,6 @@ pub struct Starved {
     pub pinned: Vec<Pinned>,
 }
 
-/// A quantity among the starved and among the others.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
-pub struct Contrast {
-    /// Mean over the starved.
-    pub starved: Option<f64>,
-    /// Mean over the others.
-    pub others: Option<f64>,
-    /// Chance that a starved session's value exceeds another's, ties half: 0.5 is no difference.
-    pub separation: Option<f64>,
-}
-
 /// Sessions pinned to one worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Pinned {
@@ -81,42 +46,15 @@ pub struct Pinned {
     pub sessions: u64,
 }
 
-/// Computes the fairness of a run and marks the starved rows.
-pub(super) fn assess(rows: &mut [SessionRow]) -> Fairness {
-    let later: u64 = rows.iter().map(|row| row.later_turns).sum();
-    let direct: u64 = rows.iter().map(|row| row.direct_turns).sum();
-    let direct_share = share(direct, later);
-    let uses_sessions = direct_share.is_some_and(|share| share > STARVED_BELOW);
-    for row in rows.iter_mut() {
-        row.starved = uses_sessions && row.direct_share.is_some_and(|share| share < STARVED_BELOW);
-    }
-    let shares: Vec<f64> = rows.iter().filter_map(|row| row.direct_share).collect();
-    let means: Vec<f64> = rows.iter().filter_map(|row| row.mean_e2e_ms).collect();
-    let mut histogram = [0; 5];
-    for share in &shares {
-        histogram[((share * 5.0) as usize).min(4)] += 1;
-    }
-    let middle = histogram[1..4].iter().copied().max().unwrap_or(0);
-    Fairness {
-        direct_share,
-        histogram,
-        sessions_without_share: (rows.len() - shares.len()) as u64,
-        bimodality: bimodality(&shares),
-        two_peaked: histogram[0].min(histogram[4]) > middle,
-        gini_mean_e2e: gini(&means),
-        jain_mean_e2e: jain(&means),
-        starved: starved(rows),
-    }
-}
-
-fn starved(rows: &[SessionRow]) -> Option<Starved> {
+/// The starved among these rows, which are marked.
+pub(super) fn starved(rows: &[SessionRow]) -> Option<Starved> {
     let (starved, others): (Vec<&SessionRow>, Vec<&SessionRow>) =
         rows.iter().filter(|row| row.direct_share.is_some()).partition(|row| row.starved);
     let first_rank = starved.iter().map(|row| row.arrival_rank).min()?;
     let contrast = |of: fn(&SessionRow) -> Option<f64>| {
         let a: Vec<f64> = starved.iter().filter_map(|row| of(row)).collect();
         let b: Vec<f64> = others.iter().filter_map(|row| of(row)).collect();
-        Contrast { starved: mean(&a), others: mean(&b), separation: separation(&a, &b) }
+        Contrast::of(&a, &b)
     };
     let mut reasons: BTreeMap<ModeReason, u64> = BTreeMap::new();
     starved.iter().filter_map(|row| row.main_reason).for_each(|reason| *reasons.entry(reason).or_insert(0) += 1);

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Concentration;
+use crate::results::Concentration;
 
 /// A cause and its sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

@@ -1,0 +1,370 @@
+//! The page of a comparison: what changed and whether it is more than chance, where it comes from, and for whom.
+
+use super::chart::{Axis, Chart, Curve, Figure, Range, short};
+use super::html::Html;
+use super::matrix::{Heading, shaded};
+use super::overview::{list, scroll};
+use super::shell::{Page, Section};
+use super::tables::{Setting, plain, sortable, words as left};
+use crate::base::words::{count, percent, seconds};
+use crate::record::ExecutionMode;
+use crate::results::diff::{
+    ComparisonKind, Curve as Percentiles, DeltaVerdict, DiffReport, MetricDelta, SessionDelta, SideFacts, Split,
+    StarvationChange,
+};
+use crate::results::render::Table;
+use crate::results::render::diff as words;
+
+/// The page of a comparison as one HTML file.
+pub fn diff_page(report: &DiffReport) -> String {
+    let mut sections = vec![
+        Section::new("verdict", "What came of it", verdict(report)),
+        Section::new("sides", "What was compared", sides(report)),
+    ];
+    if report.comparison != ComparisonKind::Identical {
+        let setting = Setting { id: "table-figures", caption: "Figures of A and B", ..Setting::default() };
+        let mut figures = Section::new("figures", "Figures", Html::new()).with(deltas(report));
+        figures.after = sortable(&words::figures(report), setting);
+        sections.extend([
+            figures,
+            Section::new("cdf", "How latencies spread", Html::new()).with(curves(report)),
+            splits(report),
+            Section::new("transitions", "From mode to mode", transitions(report)),
+            Section::new("sessions", "Sessions starved and freed", sessions(report)),
+            Section::new("why", "Why", causes(report)),
+            Section::new("workers", "Workers", lines(words::workers(report), "Nothing is known of workers.")),
+            Section::new("outcomes", "Outcomes", lines(words::outcomes(report), "All ended alike.")),
+        ]);
+    }
+    let title = format!("{} against {}", report.b.label, report.a.label);
+    let subtitle = format!("{}. Every difference is B − A.", words::result(report));
+    Page { kind: "diff", title, subtitle, sections }.render()
+}
+
+fn verdict(report: &DiffReport) -> Html {
+    let class = match &report.comparison {
+        ComparisonKind::Identical => "verdict good",
+        ComparisonKind::Different if !report.is_crossed() => "verdict",
+        ComparisonKind::Different | ComparisonKind::NotComparable { .. } => "verdict bad",
+    };
+    let mut html = Html::new();
+    html.element("p", &[("class", class)], |html| {
+        html.line("strong", &words::result(report));
+    });
+    let forced = report.forced.iter().map(|forced| format!("forced: {}: {}", forced.text, forced.meaningless));
+    let notes: Vec<String> = report.notes.iter().cloned().chain(forced).collect();
+    if !notes.is_empty() {
+        list(&mut html, notes.iter());
+    }
+    if !report.thresholds.is_empty() {
+        let row = |threshold: &crate::results::diff::ThresholdResult| {
+            let met = if threshold.crossed { "crossed" } else { "kept" };
+            vec![threshold.expr.clone(), met.to_owned(), threshold.text.clone()]
+        };
+        let table = left(&["condition", "result", "in words"], report.thresholds.iter().map(row));
+        scroll(&mut html, "Conditions", &table);
+    }
+    html
+}
+
+fn sides(report: &DiffReport) -> Html {
+    let mut html = Html::new();
+    let fact = |name: &str, of: &dyn Fn(&SideFacts) -> String| vec![name.to_owned(), of(&report.a), of(&report.b)];
+    let rows = [
+        fact("side", &|side| side.label.clone()),
+        fact("trace", &|side| side.trace.clone()),
+        fact("requests, sessions", &|side| format!("{}, {}", count(side.requests), count(side.sessions))),
+        fact("topology", &|side| side.topology.clone()),
+        fact("mechanism, policy", &|side| format!("{}, {}", side.mechanism, side.policy)),
+        fact("limits", &|side| side.limits.clone()),
+        fact("time scale", &|side| side.time_scale_text.clone()),
+        fact("driver", &|side| side.driver.clone()),
+        fact("runs", &|side| side.runs.iter().map(run_words).collect::<Vec<_>>().join("; ")),
+    ];
+    scroll(&mut html, "The two sides", &left(&["", "A", "B"], rows));
+    let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "–".into());
+    let row =
+        |change: &crate::results::diff::ScenarioChange| vec![change.key.clone(), value(&change.a), value(&change.b)];
+    let changes = left(&["scenario key", "A", "B"], report.scenario_changes.iter().map(row));
+    if changes.is_empty() {
+        html.line("p", "The scenarios do not differ, seed and name aside.");
+    }
+    scroll(&mut html, "What differs in the scenarios", &changes);
+    let chance: Vec<String> = [words::paired(report)].into_iter().chain(words::chance(report)).collect();
+    list(&mut html, chance.iter());
+    html
+}
+
+fn run_words(run: &crate::results::diff::RunLine) -> String {
+    let verdict = run.verdict.as_str();
+    format!("{} (seed {}, {}, {verdict})", run.path, run.seed, run.state.as_str())
+}
+
+fn lines(lines: Vec<String>, none: &str) -> Html {
+    if lines.is_empty() {
+        return Html::of("p", none);
+    }
+    let mut html = Html::new();
+    list(&mut html, lines.iter());
+    html
+}
+
+/// Changes in per cent of A with their intervals.
+fn deltas(report: &DiffReport) -> Option<Figure> {
+    let rows: Vec<Range> = report.metrics.iter().filter_map(delta).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let of = |verdict: DeltaVerdict| report.metrics.iter().filter(|metric| metric.verdict == verdict).count() as u64;
+    let widest = report.metrics.iter().filter(|metric| metric.relative.is_some_and(f64::is_finite));
+    let widest = widest.max_by(|a, b| a.relative.unwrap_or(0.0).abs().total_cmp(&b.relative.unwrap_or(0.0).abs()));
+    let widest = widest.map_or_else(String::new, |metric| {
+        format!("; {} moves most, by {:+.1} %", metric.key, metric.relative.unwrap_or(0.0) * 100.0)
+    });
+    let says = format!(
+        "{} better in B, {} worse, {} inside the noise, {} unclear, {} unjudged{widest}.",
+        count(of(DeltaVerdict::Better)),
+        count(of(DeltaVerdict::Worse)),
+        count(of(DeltaVerdict::InsideNoise)),
+        count(of(DeltaVerdict::Unclear)),
+        count(of(DeltaVerdict::Unjudged)),
+    );
+    let legend = [("better in B", "seed"), ("worse in B", "cap"), ("no verdict, or inside the noise", "turn1")];
+    Some(Figure {
+        id: "chart-deltas",
+        title: "Changes from A to B".into(),
+        says,
+        note: "In per cent of A; the bar is the bootstrap interval, where there is one. Figures that are 0 in A are in the table alone.".into(),
+        legend: legend.map(|(name, color)| (name.into(), color.into())).to_vec(),
+        chart: Some(Chart::Ranges { x: Axis::linear("change", "%"), rows }),
+        table: Html::new(),
+    })
+}
+
+fn delta(metric: &MetricDelta) -> Option<Range> {
+    let (a, at) = (metric.a.filter(|a| *a != 0.0)?, metric.relative?);
+    let interval = metric.interval.map_or((at, at), |interval| (interval.lo / a, interval.hi / a));
+    let color = match metric.verdict {
+        DeltaVerdict::Better => "seed",
+        DeltaVerdict::Worse => "cap",
+        DeltaVerdict::Changed => "direct",
+        DeltaVerdict::Same
+        | DeltaVerdict::InsideNoise
+        | DeltaVerdict::Unclear
+        | DeltaVerdict::Unjudged
+        | DeltaVerdict::NotComparable => "turn1",
+    };
+    let show = |value: Option<f64>| {
+        value.map_or_else(|| "–".to_owned(), |value| super::replicas::in_unit(value, &metric.unit))
+    };
+    Some(Range {
+        label: metric.key.clone(),
+        low: short(interval.0 * 100.0),
+        at: short(at * 100.0),
+        high: short(interval.1 * 100.0),
+        color: color.into(),
+        note: format!("{} → {}", show(metric.a), show(metric.b)),
+    })
+}
+
+/// Both cumulative distributions of each latency.
+fn curves(report: &DiffReport) -> Vec<Figure> {
+    let ids = ["chart-cdf-0", "chart-cdf-1", "chart-cdf-2", "chart-cdf-3", "chart-cdf-4"];
+    report
+        .curves
+        .iter()
+        .zip(ids)
+        .filter(|(curve, _)| !curve.points.is_empty())
+        .map(|(curve, id)| cdf(curve, id))
+        .collect()
+}
+
+fn cdf(curve: &Percentiles, id: &'static str) -> Figure {
+    let name = curve.metric.to_uppercase();
+    let side = |label: &str, color: &str, dash, of: fn(&crate::results::diff::CurvePoint) -> Option<f64>| {
+        let points = curve.points.iter().filter_map(|point| Some([short(of(point)?.max(0.1) / 1e3), point.percentile]));
+        Curve { name: label.into(), color: color.into(), dash, points: points.collect() }
+    };
+    let middle = curve.points.iter().min_by(|a, b| (a.percentile - 50.0).abs().total_cmp(&(b.percentile - 50.0).abs()));
+    let show = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), seconds);
+    let says = middle.map_or_else(String::new, |point| {
+        format!("the median {name} goes from {} to {}.", show(point.a_ms), show(point.b_ms))
+    });
+    let rows =
+        curve.points.iter().map(|point| vec![format!("p{}", point.percentile), show(point.a_ms), show(point.b_ms)]);
+    Figure {
+        id,
+        title: format!("{name} of A and B, cumulative"),
+        says,
+        note: "Ok requests; logarithmic time axis.".into(),
+        legend: vec![("A".into(), "k0".into()), ("B (dashed)".into(), "k1".into())],
+        chart: Some(Chart::Lines {
+            x: Axis::log(name.clone(), "s"),
+            y: Axis::linear("share of requests", "%"),
+            series: vec![side("A", "k0", "solid", |point| point.a_ms), side("B", "k1", "dashed", |point| point.b_ms)],
+            marks: Vec::new(),
+        }),
+        table: plain(&[&name, "A", "B"], rows),
+    }
+}
+
+/// Kitagawa's split of the means.
+fn splits(report: &DiffReport) -> Section {
+    let mut section = Section::new("splits", "Where the difference of the means comes from", Html::new());
+    if report.splits.is_empty() {
+        section.body = Html::of("p", "There is no difference of means to split.");
+    }
+    let ids =
+        [("chart-split-0", "table-split-0"), ("chart-split-1", "table-split-1"), ("chart-split-2", "table-split-2")];
+    for (split, (chart, table)) in report.splits.iter().zip(ids) {
+        section.figures.push(split_figure(split, chart));
+        let caption = words::split_title(split);
+        section
+            .after
+            .add(&sortable(&words::split_table(split), Setting { id: table, caption: &caption, ..Setting::default() }));
+    }
+    section
+}
+
+fn split_figure(split: &Split, id: &'static str) -> Figure {
+    let name = split.metric.to_uppercase();
+    let parts = [
+        ("all".to_owned(), split.delta_ms, "k0"),
+        ("other mix of modes".to_owned(), split.mix_ms, "k5"),
+        ("within the modes".to_owned(), split.within_ms, "k4"),
+    ];
+    Figure {
+        id,
+        title: format!("Mean {name}, split"),
+        says: format!(
+            "of {} s, {} s come from another mix of modes and {} s from other latencies within them.",
+            signed(split.delta_ms),
+            signed(split.mix_ms),
+            signed(split.within_ms)
+        ),
+        note: "Kitagawa's split: mix + within = all.".into(),
+        legend: Vec::new(),
+        chart: Some(Chart::Bars {
+            y: Axis::linear("B − A", "s"),
+            categories: parts.iter().map(|(name, ..)| name.clone()).collect(),
+            values: parts.iter().map(|(_, ms, _)| short(ms / 1e3)).collect(),
+            color: "direct".into(),
+            colors: parts.iter().map(|(.., color)| (*color).to_owned()).collect(),
+        }),
+        table: Html::new(),
+    }
+}
+
+fn signed(ms: f64) -> String {
+    format!("{:+.3}", ms / 1e3)
+}
+
+/// Modes of A (rows) by modes of B (columns).
+fn transitions(report: &DiffReport) -> Html {
+    if report.transitions.is_empty() {
+        return Html::of("p", "No request is paired.");
+    }
+    let seen = |of: fn(&crate::results::diff::Transition) -> ExecutionMode| -> Vec<&str> {
+        let all = ExecutionMode::ALL.iter().filter(|mode| report.transitions.iter().any(|t| of(t) == **mode));
+        all.map(|mode| mode.as_str()).collect()
+    };
+    let stayed: f64 = report.transitions.iter().filter(|t| t.from == t.to).map(|t| t.share).sum();
+    let mut html = Html::of("p", &format!("{} of the paired requests kept their mode.", percent(stayed)));
+    let heading =
+        Heading { caption: "Paired requests by mode in A (rows) and in B (columns); darker is more", corner: "A \\ B" };
+    let most = report.transitions.iter().map(|t| t.share).fold(f64::MIN_POSITIVE, f64::max);
+    let matrix = shaded(heading, &seen(|t| t.from), &seen(|t| t.to), |from, to| {
+        let found = report.transitions.iter().find(|t| t.from.as_str() == from && t.to.as_str() == to)?;
+        Some((format!("{} ({})", count(found.count), percent(found.share)), found.share / most))
+    });
+    scroll(&mut html, "Modes of A by modes of B", &matrix);
+    let setting = Setting { id: "table-transitions", caption: "The same as a list", ..Setting::default() };
+    html.add(&sortable(&words::transitions(&report.transitions), setting));
+    html
+}
+
+fn sessions(report: &DiffReport) -> Html {
+    let sessions = &report.sessions;
+    let mut html = lines(words::sessions(report), "Nothing is known of sessions.");
+    let changed = |row: &&SessionDelta| match row.change {
+        StarvationChange::BecameStarved => 0,
+        StarvationChange::Freed => 1,
+        StarvationChange::StillStarved => 2,
+        StarvationChange::None => 3,
+    };
+    let mut rows: Vec<&SessionDelta> = sessions.rows.iter().collect();
+    rows.sort_by_key(|row| (changed(row), row.arrival_rank));
+    let titles = [
+        "session",
+        "change",
+        "rank",
+        "turns",
+        "peak_tokens",
+        "direct A, %",
+        "direct B, %",
+        "mean E2E A, s",
+        "mean E2E B, s",
+        "E2E B − A, s",
+        "reason A",
+        "reason B",
+        "on A",
+        "on B",
+    ];
+    let table = Table::plain(&titles, rows.into_iter().map(session_row).collect());
+    html.add(&sortable(
+        &table,
+        Setting {
+            id: "table-sessions",
+            caption: "By session: those that became starved first, then those freed",
+            filter: "Show rows with",
+            all: "pdreplay diff --format json has them all.",
+        },
+    ));
+    html
+}
+
+fn session_row(row: &SessionDelta) -> Vec<String> {
+    let number =
+        |value: Option<f64>, factor: f64| value.map_or_else(String::new, |value| short(value * factor).to_string());
+    let (a, b) = (row.a.as_ref(), row.b.as_ref());
+    let change = match row.change {
+        StarvationChange::BecameStarved => "became starved",
+        StarvationChange::Freed => "freed",
+        StarvationChange::StillStarved => "still starved",
+        StarvationChange::None => "",
+    };
+    let reason = |side: Option<&crate::results::diff::SessionSide>| {
+        side.and_then(|side| side.main_reason).map_or("", |reason| reason.as_str()).to_owned()
+    };
+    let on = |side: Option<&crate::results::diff::SessionSide>| {
+        side.and_then(|side| side.pinned_worker.clone()).unwrap_or_default()
+    };
+    vec![
+        row.session_id.clone(),
+        change.to_owned(),
+        row.arrival_rank.to_string(),
+        row.turns.to_string(),
+        row.peak_input_tokens.to_string(),
+        number(a.and_then(|side| side.direct_share), 100.0),
+        number(b.and_then(|side| side.direct_share), 100.0),
+        number(a.and_then(|side| side.mean_e2e_ms), 1e-3),
+        number(b.and_then(|side| side.mean_e2e_ms), 1e-3),
+        number(row.mean_e2e_delta_ms, 1e-3),
+        reason(a),
+        reason(b),
+        on(a),
+        on(b),
+    ]
+}
+
+fn causes(report: &DiffReport) -> Html {
+    let mut html = Html::new();
+    for (name, side) in [("A", &report.a), ("B", &report.b)] {
+        html.line("h3", &format!("{name}: {}", side.label));
+        if side.causes.is_empty() {
+            html.line("p", "Nothing in the data stands out as a cause.");
+        }
+        list(&mut html, side.causes.iter().map(|line| &line.text));
+    }
+    html
+}

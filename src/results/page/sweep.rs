@@ -1,0 +1,359 @@
+//! The page of a sweep: heat maps over two axes, knees, what the preflight predicted, and every cell.
+
+use super::chart::{Axis, Chart, Curve, Figure as Drawing, Grid, Mark, short};
+use super::html::Html;
+use super::overview::list;
+use super::replicas::in_unit;
+use super::shell::{Page, Section};
+use super::tables::{Setting, plain, sortable, words};
+use crate::base::words::{count, percent, plural};
+use crate::results::sweep::{CellState, SweepAxis, SweepGroup, SweepReport};
+use crate::results::{Figure, render};
+
+/// Figures that can be chosen, the most wanted first.
+const SHOWN: [Figure; 10] = [
+    Figure::P99E2e,
+    Figure::P50E2e,
+    Figure::P99Ttft,
+    Figure::P50Ttft,
+    Figure::DirectShare,
+    Figure::StarvedSessions,
+    Figure::BadShare,
+    Figure::RequestThroughput,
+    Figure::OutputThroughput,
+    Figure::JainMeanE2e,
+];
+
+/// Most heat maps; a sweep over more combinations of its further axes has the rest in its table.
+const MOST_MAPS: usize = 12;
+/// Most labels of points in a chart's table.
+const MOST_POINTS: usize = 400;
+
+/// The page of a sweep as one HTML file.
+pub fn sweep_page(report: &SweepReport) -> String {
+    let sweep = &report.sweep;
+    let maps = Section::new("maps", "Figures over the axes", maps_hint(report)).with(maps(report));
+    let is_broken = |state: CellState| state != CellState::Done;
+    let broken = render::sweep_cells(report, |cell| is_broken(cell.state));
+    let broken_setting =
+        Setting { id: "table-broken", caption: "Cells that gave nothing, and why", ..Setting::default() };
+    let broken = sortable(&broken, broken_setting);
+    let points = Setting {
+        id: "table-points",
+        caption: "By point: means over its seeds, ± half the 95 % interval; – where no headline may be read",
+        filter: "Show rows with",
+        all: "pdreplay report SWEEP --format csv has them all.",
+    };
+    let cells = Setting {
+        id: "table-cells",
+        caption: "By cell: a cell is a run folder, pdreplay report FOLDER --html gives its page",
+        filter: "Show rows with",
+        all: "sweep.json has them all.",
+    };
+    let sections = vec![
+        Section::new("verdict", "How far it came", verdict(report)),
+        maps,
+        Section::new("knees", "Knees", knees(report)),
+        Section::new("predicted", "Predicted and observed direct share", Html::new()).with(predicted(report)),
+        Section::new("points", "Points", sortable(&render::sweep_groups(report), points)),
+        Section::new("broken", "Failed, refused and missing cells", or_none(broken, "Every cell ran to its end.")),
+        Section::new("cells", "Cells", sortable(&cell_table(report), cells)),
+        Section::new("facts", "What was swept", facts(report)),
+    ];
+    let subtitle = [
+        plural(report.counts.planned.into(), "cell"),
+        plural(report.groups.len() as u64, "point"),
+        plural(sweep.seeds.len() as u64, "seed"),
+        sweep.scenario.clone(),
+        sweep.trace.clone(),
+        sweep.target.clone(),
+    ];
+    Page { kind: "sweep", title: sweep.name.clone(), subtitle: subtitle.join(" · "), sections }.render()
+}
+
+fn verdict(report: &SweepReport) -> Html {
+    let counts = &report.counts;
+    let mut html = Html::new();
+    let whole = counts.done == counts.planned && counts.without_headline == 0;
+    let class = if whole { "verdict good" } else { "verdict part" };
+    html.element("p", &[("class", class)], |html| {
+        let all = plural(counts.planned.into(), "cell");
+        html.line("strong", &format!("{} of {all} ran to their end", count(counts.done.into())));
+    });
+    let counted = [
+        (counts.without_headline, "without a headline that may be read: their points show no latencies"),
+        (counts.failed, "failed while running"),
+        (counts.refused, "refused: their scenario contradicts itself, nothing was run"),
+        (counts.missing, "missing: not run yet, or not to their end"),
+    ];
+    let notes: Vec<String> =
+        counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count((*n).into()))).collect();
+    list(&mut html, notes.iter());
+    if !report.sweep.description.is_empty() {
+        html.line("p", &report.sweep.description);
+    }
+    html
+}
+
+fn or_none(html: Html, none: &str) -> Html {
+    if html.is_empty() { Html::of("p", none) } else { html }
+}
+
+/// The axes of the maps: those with more than one value; columns numeric where one is.
+fn plane(report: &SweepReport) -> Option<(usize, Option<usize>)> {
+    let axes = &report.sweep.axes;
+    let wide: Vec<usize> = (0..axes.len()).filter(|ix| axes[*ix].values.len() > 1).collect();
+    let x = wide
+        .iter()
+        .copied()
+        .rev()
+        .find(|ix| axes[*ix].is_numeric())
+        .or(wide.last().copied())
+        .or((!axes.is_empty()).then_some(0))?;
+    let y = wide.iter().copied().find(|ix| *ix != x);
+    Some((x, y))
+}
+
+fn maps_hint(report: &SweepReport) -> Html {
+    let hint = match plane(report) {
+        Some(_) => "Means over the seeds. Empty cells gave nothing, or have no headline that may be read.",
+        None => "This sweep has one point: there is nothing to draw over.",
+    };
+    let mut html = Html::new();
+    html.line_with("p", &[("class", "hint")], hint);
+    html
+}
+
+/// One map for each combination of values of the axes that are not drawn.
+fn maps(report: &SweepReport) -> Vec<Drawing> {
+    let Some((x, y)) = plane(report) else { return Vec::new() };
+    let held_of = |group: &SweepGroup| -> Vec<u32> {
+        group.at.iter().enumerate().map(|(ix, at)| if ix == x || Some(ix) == y { 0 } else { *at }).collect()
+    };
+    let mut planes: Vec<Vec<u32>> = Vec::new();
+    for group in &report.groups {
+        let held = held_of(group);
+        if !planes.contains(&held) {
+            planes.push(held);
+        }
+    }
+    const IDS: [&str; MOST_MAPS] =
+        ["map-1", "map-2", "map-3", "map-4", "map-5", "map-6", "map-7", "map-8", "map-9", "map-10", "map-11", "map-12"];
+    let of_plane = |held: &Vec<u32>| report.groups.iter().filter(|group| held_of(group) == *held).collect::<Vec<_>>();
+    planes.iter().zip(IDS).map(|(held, id)| map(report, (x, y), id, held, &of_plane(held))).collect()
+}
+
+fn map(
+    report: &SweepReport,
+    (x, y): (usize, Option<usize>),
+    id: &'static str,
+    held: &[u32],
+    groups: &[&SweepGroup],
+) -> Drawing {
+    let axes = &report.sweep.axes;
+    let labels = |axis: &SweepAxis| axis.values.iter().map(|value| value.label.clone()).collect::<Vec<_>>();
+    let rows = y.map_or_else(|| vec![String::new()], |y| labels(&axes[y]));
+    let at = |row: usize, column: usize| {
+        groups
+            .iter()
+            .copied()
+            .find(|group| group.at[x] as usize == column && y.is_none_or(|y| group.at[y] as usize == row))
+    };
+    let columns = axes[x].values.len();
+    let grids = SHOWN.iter().filter_map(|figure| grid(*figure, rows.len(), columns, &at)).collect::<Vec<_>>();
+    let held_words: Vec<String> = axes
+        .iter()
+        .enumerate()
+        .filter(|(ix, axis)| *ix != x && Some(*ix) != y && axis.values.len() > 1)
+        .map(|(ix, axis)| format!("{} {}", axis.label, axis.values[held[ix] as usize].label))
+        .collect();
+    let over = y.map_or_else(|| axes[x].label.clone(), |y| format!("{} × {}", axes[x].label, axes[y].label));
+    let with = if held_words.is_empty() { String::new() } else { format!(", {}", held_words.join(", ")) };
+    Drawing {
+        id,
+        title: format!("{over}{with}"),
+        says: best_words(groups, report),
+        note: String::new(),
+        legend: Vec::new(),
+        table: Html::new(),
+        chart: (!grids.is_empty()).then(|| Chart::Heat {
+            x_name: axes[x].label.clone(),
+            x: labels(&axes[x]),
+            y_name: y.map_or_else(String::new, |y| axes[y].label.clone()),
+            y: rows,
+            grids,
+        }),
+    }
+}
+
+fn grid<'a>(
+    figure: Figure,
+    rows: usize,
+    columns: usize,
+    at: &dyn Fn(usize, usize) -> Option<&'a SweepGroup>,
+) -> Option<Grid> {
+    let (unit, factor) = drawn_unit(figure);
+    let band = |row, column| at(row, column).and_then(|group| group.shown(figure));
+    let value = |row, column| band(row, column).map(|band| short(band.mean * factor));
+    let note = |row, column| {
+        let ci95 = band(row, column).and_then(|band| Some((band.ci95?, band.n)));
+        let interval = ci95.map(|(half, n)| format!("± {} {unit} over {n} runs", short(half * factor)));
+        let cause = at(row, column).and_then(|group| group.cause.clone());
+        interval.into_iter().chain(cause).collect::<Vec<_>>().join("; ")
+    };
+    let values: Vec<Vec<Option<f64>>> =
+        (0..rows).map(|row| (0..columns).map(|column| value(row, column)).collect()).collect();
+    let notes = (0..rows).map(|row| (0..columns).map(|column| note(row, column)).collect()).collect();
+    let some = values.iter().flatten().any(Option::is_some);
+    some.then(|| Grid { name: figure.as_str().into(), unit, values, notes })
+}
+
+/// Unit on a page, and the factor to it.
+fn drawn_unit(figure: Figure) -> (&'static str, f64) {
+    match figure.unit() {
+        "ms" => ("s", 1e-3),
+        "share" => ("%", 100.0),
+        unit => (unit, 1.0),
+    }
+}
+
+fn best_words(groups: &[&SweepGroup], report: &SweepReport) -> String {
+    let of = |group: &&SweepGroup| Some((group.shown(Figure::P99E2e)?.mean, point_name(group, report)));
+    let mut read: Vec<(f64, String)> = groups.iter().filter_map(of).collect();
+    read.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let show = |ms: f64| in_unit(ms, "ms");
+    match (read.first(), read.last()) {
+        (Some((best, at)), Some((worst, worst_at))) if show(*best) != show(*worst) => {
+            format!("E2E p99 is least at {at} ({}) and most at {worst_at} ({}).", show(*best), show(*worst))
+        }
+        (Some((only, _)), _) => format!("E2E p99 is {} wherever it may be read.", show(*only)),
+        (None, _) => "no point has a headline that may be read.".to_owned(),
+    }
+}
+
+/// `kv-aware, 8`: the values on axes that have more than one.
+fn point_name(group: &SweepGroup, report: &SweepReport) -> String {
+    let axes = report.sweep.axes.iter().zip(&group.values).filter(|(axis, _)| axis.values.len() > 1);
+    let names: Vec<String> = axes.map(|(axis, value)| format!("{} {value}", axis.label)).collect();
+    if names.is_empty() { "the one point".into() } else { names.join(", ") }
+}
+
+fn knees(report: &SweepReport) -> Html {
+    let setting = Setting {
+        id: "table-knees",
+        caption: "Where a figure stops improving along an axis (Kneedle)",
+        ..Setting::default()
+    };
+    let mut html = or_none(sortable(&render::knees(report), setting), "No knee was found.");
+    let without = report.knees.iter().filter(|knee| knee.knee.is_none()).map(|knee| {
+        let held = if knee.held_words.is_empty() { "–".to_owned() } else { knee.held_words.clone() };
+        vec![knee.axis.clone(), held, knee.figure.as_str().into(), knee.reason.clone()]
+    });
+    let table = words(&["axis", "at", "figure", "why there is no knee"], without);
+    if !table.is_empty() {
+        html.element("details", &[], |html| {
+            html.line("summary", "Curves without a knee");
+            super::overview::scroll(html, "Curves without a knee", &table);
+        });
+    }
+    html
+}
+
+/// What the preflight predicted against what came, a point each.
+fn predicted(report: &SweepReport) -> Option<Drawing> {
+    let of = |group: &SweepGroup| {
+        let observed = group.band(Figure::DirectShare)?.mean;
+        Some((point_name(group, report), group.predicted_direct_share?, observed))
+    };
+    let points: Vec<(String, f64, f64)> = report.groups.iter().filter_map(of).collect();
+    let (name, predicted, observed) = points.iter().max_by(|a, b| (a.1 - a.2).abs().total_cmp(&(b.1 - b.2).abs()))?;
+    let mean =
+        points.iter().map(|(_, predicted, observed)| (predicted - observed).abs()).sum::<f64>() / points.len() as f64;
+    let says = format!(
+        "over {} the prediction is off by {:.1} percentage points on average, most at {name}: {} predicted, {} observed.",
+        plural(points.len() as u64, "point"),
+        mean * 100.0,
+        percent(*predicted),
+        percent(*observed)
+    );
+    let rows = points.iter().take(MOST_POINTS).map(|(name, predicted, observed)| {
+        vec![name.clone(), percent(*predicted), percent(*observed), format!("{:+.1}", (observed - predicted) * 100.0)]
+    });
+    let dots = points.iter().map(|(name, predicted, observed)| Curve {
+        name: name.clone(),
+        color: "direct".into(),
+        dash: "solid",
+        points: vec![[short(predicted * 100.0), short(observed * 100.0)]],
+    });
+    let even = Curve {
+        name: "as predicted".into(),
+        color: "turn1".into(),
+        dash: "dashed",
+        points: vec![[0.0, 0.0], [100.0, 100.0], [100.0, 100.0]],
+    };
+    Some(Drawing {
+        id: "chart-predicted",
+        title: "Direct share".into(),
+        says,
+        note: "Predicted before the run (across) and observed (up); on the dashed line both agree.".into(),
+        legend: vec![("a point of the sweep".into(), "direct".into()), ("as predicted".into(), "turn1".into())],
+        chart: Some(Chart::Lines {
+            x: Axis::linear("predicted", "%"),
+            y: Axis::linear("observed", "%"),
+            series: dots.chain([even]).collect(),
+            marks: Vec::<Mark>::new(),
+        }),
+        table: plain(&["point", "predicted", "observed", "difference, points"], rows),
+    })
+}
+
+fn cell_table(report: &SweepReport) -> render::Table {
+    let titles = ["cell", "point", "seed", "state", "verdict", "E2E p99, s", "direct, %", "why", "folder"];
+    let row = |cell: &crate::results::sweep::SweepCell| {
+        let result = cell.result.as_ref();
+        let figure = |figure: Figure, factor: f64| {
+            let value = result.and_then(|result| result.figures.get(figure));
+            value.map_or_else(String::new, |value| short(value * factor).to_string())
+        };
+        let read = cell.shows_headline();
+        let why =
+            cell.error.clone().or_else(|| result.and_then(|result| result.reason.clone().or(result.cause.clone())));
+        vec![
+            cell.number.to_string(),
+            cell.words(),
+            cell.seed.to_string(),
+            cell.state.as_str().to_owned(),
+            result.map_or("", |result| result.verdict.as_str()).to_owned(),
+            if read { figure(Figure::P99E2e, 1e-3) } else { String::new() },
+            figure(Figure::DirectShare, 100.0),
+            why.unwrap_or_default(),
+            cell.folder.clone(),
+        ]
+    };
+    render::Table::plain(&titles, report.cells.iter().map(row).collect())
+}
+
+fn facts(report: &SweepReport) -> Html {
+    let sweep = &report.sweep;
+    let seeds: Vec<String> = sweep.seeds.iter().map(u64::to_string).collect();
+    let mut facts = vec![
+        ("Sweep", sweep.name.clone()),
+        ("Base scenario", sweep.scenario.clone()),
+        ("Trace", sweep.trace.clone()),
+        ("Sent to", sweep.target.clone()),
+        ("Seeds", seeds.join(" ")),
+        ("Between cells", sweep.between_cells.clone().unwrap_or_default()),
+        ("Version", sweep.version.clone()),
+    ];
+    for axis in &sweep.axes {
+        let values: Vec<&str> = axis.values.iter().map(|value| value.label.as_str()).collect();
+        facts.push(("Axis", format!("{} ({}): {}", axis.label, axis.key, values.join(", "))));
+    }
+    let mut html = Html::new();
+    html.element("dl", &[], |html| {
+        for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+            html.line("dt", name).line("dd", value);
+        }
+    });
+    html
+}
