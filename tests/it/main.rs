@@ -20,6 +20,7 @@ mod docs;
 mod interrupts;
 mod kv;
 mod live;
+mod page;
 mod replicas;
 mod results;
 mod run;

@@ -160,7 +160,8 @@ pub fn python() -> Option<PathBuf> {
     if has_all.is_ok_and(|status| status.success()) { Some(python) } else { missing("pyzmq") }
 }
 
-fn missing(name: &str) -> Option<PathBuf> {
+/// A tool that is not there: a skip as of [`tool`].
+pub fn missing(name: &str) -> Option<PathBuf> {
     assert!(std::env::var_os("PDREPLAY_REQUIRE_TOOLS").is_none(), "{name} is missing: run scripts/test_tools.sh");
     println!("skipped: {name} is missing; scripts/test_tools.sh installs it");
     None
