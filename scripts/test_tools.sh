@@ -2,7 +2,7 @@
 # Installs what a few tests run against and cargo cannot bring, pinned, into a virtual environment under the target
 # directory: the real router smg; libzmq (in pyzmq) and msgpack for KV events; the KV event publishers of vLLM and SGLang
 # (some 400 MB are downloaded for two files). Does nothing when all is there. Needs python3 and a package index; never touches the system but for python3-venv and protobuf-compiler, where those are missing
-# and we are root. protoc is what the client of etcd is generated with (cargo's feature `etcd`); a real etcd for its tests is
+# and we are root, and for a Chromium for the pages of runs. protoc is what the client of etcd is generated with (cargo's feature `etcd`); a real etcd for its tests is
 # unpacked from Debian's package under the target directory, so that no service of the system's is started.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,7 +23,7 @@ etcd=${CARGO_TARGET_DIR:-target}/test-tools-etcd
 # apt_get PACKAGE...: as root of a Debian, or an error that names them.
 apt_get() {
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        printf 'error: install %s, or build and test without the feature etcd\n' "$*" >&2
+        printf 'error: install %s, or build and test without what needs it (protobuf: the feature etcd)\n' "$*" >&2
         exit 1
     fi
     apt-get update -qq
@@ -32,6 +32,10 @@ apt_get() {
 
 if ! command -v protoc >/dev/null; then
     apt_get protobuf-compiler libprotobuf-dev
+fi
+# A browser for the pages: Debian's, driven over a pipe by python's standard library.
+if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null && ! command -v google-chrome >/dev/null; then
+    apt_get chromium fonts-dejavu-core
 fi
 if ! command -v etcd >/dev/null && [ ! -x "$etcd/usr/bin/etcd" ]; then
     rm -rf "$etcd"

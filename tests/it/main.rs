@@ -23,6 +23,7 @@ mod interrupts;
 mod kv;
 mod live;
 mod notebooks;
+mod page;
 mod replicas;
 mod results;
 mod run;

@@ -277,6 +277,20 @@ fn every_crate_stays_behind_its_wall() {
     none("crates named outside their walls", wrong);
 }
 
+#[test]
+fn the_chart_library_is_named_on_pages_alone() {
+    let words = ["echarts", "charming"];
+    let elsewhere = |source: &&Source| source.path.starts_with("src/") && !source.inner().starts_with("results/page/");
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(elsewhere) {
+        let text = source.text.to_lowercase();
+        wrong.extend(words.iter().filter(|word| text.contains(**word)).map(|word| format!("{}: {word}", source.path)));
+    }
+    none("the chart library is named outside results/page", wrong);
+    let css = fs::read_to_string(root().join("src/results/page/page.css")).unwrap();
+    assert!(!css.contains("url(") && !css.contains("@import"), "the style of a page asks for another file");
+}
+
 fn dependencies() -> BTreeSet<String> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let section = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-CALL_S = 20
+CALL_S = 60
 
 
 class Chrome:
@@ -86,14 +86,14 @@ class Chrome:
         """Opens a file in a tab of its own."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
-        return Tab(self, session, Path(path).resolve().as_uri(), width, height, dark)
+        return Tab(self, target, session, Path(path).resolve().as_uri(), width, height, dark)
 
 
 class Tab:
     """One page."""
 
-    def __init__(self, chrome, session, url, width, height, dark):
-        self.chrome, self.session, self.url = chrome, session, url
+    def __init__(self, chrome, target, session, url, width, height, dark):
+        self.chrome, self.target, self.session, self.url = chrome, target, session, url
         for domain in ["Page", "Runtime", "Log", "Network"]:
             self.call(f"{domain}.enable")
         self.size(width, height)
@@ -105,6 +105,9 @@ class Tab:
     def call(self, method, **params):
         return self.chrome.call(method, params, self.session)
 
+
+    def close(self):
+        self.chrome.call("Target.closeTarget", {"targetId": self.target})
 
     def events(self):
         return [e for e in self.chrome.events if e.get("sessionId") == self.session]
@@ -133,7 +136,7 @@ class Tab:
 
     def settle(self):
         """Waits for a redrawing after a change of size or media."""
-        self.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 200))")
+        self.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 150))")
 
     def key(self, key, text=""):
         for kind in ["keyDown", "keyUp"]:
