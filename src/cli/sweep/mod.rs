@@ -26,10 +26,11 @@ use crate::cli::inputs::{ReadingArgs, tell_notices};
 use crate::cli::live::{LiveArgs, TargetArg};
 use crate::cli::output::FormatName;
 use crate::cli::signals::Signals;
+use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport};
-use crate::scenario::Overlay;
 use crate::scenario::sweep::{Sweep, SweepFlags, load_sweep};
+use crate::scenario::{Overlay, shipped_sweep_text, shipped_sweeps};
 
 use folder::{Found, SweepFolder, found, take_result};
 use plan::{Plan, Traces};
@@ -46,6 +47,8 @@ Examples:
   pdreplay sweep cap-policy --dry-run
   # a shipped sweep; Ctrl-C, and the same command goes on
   pdreplay sweep cap-policy
+  # the file of a shipped sweep, to start from
+  pdreplay sweep cap-policy --source > caps.toml
   # a file of one's own on a recorded trace
   pdreplay sweep caps.toml trace.jsonl.zst --jobs 4
   # only some of the cells now
@@ -95,6 +98,9 @@ pub struct SweepArgs {
     on: TargetArg,
     #[command(flatten)]
     live: LiveArgs,
+    /// Print the file of a shipped sweep as it is written, comments included.
+    #[arg(long, help_heading = "Output")]
+    source: bool,
     /// Print the cells and how long they will take; run and write nothing.
     #[arg(long, help_heading = "Output")]
     dry_run: bool,
@@ -117,6 +123,9 @@ pub struct SweepArgs {
 
 /// Runs it.
 pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    if args.source {
+        return source(&args.sweep);
+    }
     let signals = Signals::install()?;
     signals.end_at_once(true);
     args.live.check(args.on, "--on live")?;
@@ -165,6 +174,15 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         rows,
         terminal,
     )
+}
+
+fn source(name: &str) -> Result<Exit, Failure> {
+    let text = shipped_sweep_text(name).ok_or_else(|| {
+        let names: Vec<&str> = shipped_sweeps().collect();
+        Failure::input(format!("no shipped sweep is called `{name}`")).hint(format!("there are {}", names.join(", ")))
+    })?;
+    stdout::print(text)?;
+    Ok(Exit::Ok)
 }
 
 /// What a sweep under way needs.
@@ -276,9 +294,21 @@ fn tell_start(rows: &[SweepCell], folder: &SweepFolder, terminal: &Terminal) -> 
             .messages
             .note(format!("{count} in cells/ belong to no cell of this sweep and are left alone: {first}"));
     }
+    let mut refused: Vec<(&str, &SweepCell, u64)> = Vec::new();
     for row in rows.iter().filter(|row| row.state == CellState::Refused) {
         let error = row.error.as_deref().unwrap_or_default();
-        terminal.messages.warning(format!("cell {} ({}) is refused: {error}", row.number, row.words()));
+        match refused.iter_mut().find(|(known, ..)| *known == error) {
+            Some((.., count)) => *count += 1,
+            None => refused.push((error, row, 1)),
+        }
+    }
+    for (error, first, count) in refused {
+        let cells = plural(count, "cell");
+        terminal.messages.warning(format!(
+            "refused: {cells}, the first is {} ({}): {error}",
+            first.number,
+            first.words()
+        ));
     }
     Ok(())
 }
@@ -360,5 +390,21 @@ impl Chosen {
 
     fn takes(&self, cell: &SweepCell) -> bool {
         self.takes_at(&cell.at) && (self.seeds.is_empty() || self.seeds.contains(&cell.seed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::args::Args;
+
+    #[test]
+    fn help_names_every_shipped_sweep() {
+        let sweep = Args::command().find_subcommand("sweep").unwrap().clone();
+        let help = sweep.get_positionals().next().unwrap().get_help().unwrap().to_string();
+        let names: Vec<&str> = shipped_sweeps().collect();
+        assert!(help.ends_with(&names.join(", ")), "{help}");
     }
 }
