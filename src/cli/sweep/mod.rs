@@ -5,6 +5,7 @@
 
 mod display;
 mod dry;
+mod filter;
 mod folder;
 mod live;
 mod plan;
@@ -32,6 +33,7 @@ use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport};
 use crate::scenario::sweep::{Sweep, SweepFlags, load_sweep};
 use crate::scenario::{Overlay, shipped_sweep_text, shipped_sweeps};
 
+use filter::Chosen;
 use folder::{Found, SweepFolder, found, take_result};
 use plan::{Plan, Traces};
 use run::Runner;
@@ -133,9 +135,6 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let chosen = Chosen::new(&args.filter, &sweep)?;
     let threads = threads(args, &sweep);
     let trace = args.trace.as_ref().or(sweep.head.trace.as_ref()).map(|path| args.reading.read(path)).transpose()?;
-    if let Some(trace) = &trace {
-        tell_notices(trace, &terminal.messages);
-    }
     let allow_conflict = args.allow_conflict || sweep.head.allow_conflict;
     let plan = Plan { sweep, allow_conflict, traces: Traces::new(trace.map(Arc::new), threads + 1) };
     let mut rows = plan.rows()?;
@@ -202,6 +201,7 @@ fn sweep_cells(
     terminal: &Terminal,
 ) -> Result<Exit, Failure> {
     let Sweeping { plan, folder, signals, chosen, threads } = *sweeping;
+    plan.traces.given().into_iter().for_each(|trace| tell_notices(trace, &terminal.messages));
     tell_start(&rows, folder, terminal)?;
     write(folder, &SweepReport::new(info.clone(), rows.clone()))?;
     let is_work = |row: &SweepCell| row.state == CellState::Missing && chosen.takes(row);
@@ -213,9 +213,9 @@ fn sweep_cells(
     let written = write(folder, &report);
     if let Some(failure) = stopped {
         // What could not be written is told once.
-        return Err(
-            failure.hint(format!("the same command goes on with the {} that are missing", plural(left as u64, "cell")))
-        );
+        let missing = plural(left as u64, "cell");
+        let failure = Failure { exit: Exit::Broke, ..failure };
+        return Err(failure.hint(format!("the same command goes on with the {missing} that are missing")));
     }
     written?;
     print(&report, folder.path(), args.format.format(), terminal)?;
@@ -340,57 +340,6 @@ fn target_words(args: &SweepArgs, plan: &Plan) -> String {
 fn between(args: &SweepArgs, plan: &Plan) -> Option<String> {
     let scenario = plan.sweep.points.iter().find_map(|point| point.scenario.as_ref().ok());
     scenario.filter(|_| args.on == TargetArg::Live).map(live::between_cells)
-}
-
-/// `--filter`: the cells that are run now.
-#[derive(Debug)]
-struct Chosen {
-    /// Positions by axis; an axis without any takes all.
-    at: Vec<Vec<u32>>,
-    seeds: Vec<u64>,
-}
-
-impl Chosen {
-    fn new(filters: &[String], sweep: &Sweep) -> Result<Chosen, Failure> {
-        let mut chosen = Chosen { at: vec![Vec::new(); sweep.axes.len()], seeds: Vec::new() };
-        for filter in filters {
-            let refuse = |cause: String| Failure::input(format!("--filter {filter}: {cause}"));
-            let (key, value) =
-                filter.split_once('=').ok_or_else(|| refuse("is not KEY=VALUE, such as cap=4".into()))?;
-            if key == "seed" {
-                let seed = value.parse().ok().filter(|seed| sweep.seeds.contains(seed));
-                chosen
-                    .seeds
-                    .push(seed.ok_or_else(|| refuse(format!("no cell has this seed; there are {:?}", sweep.seeds)))?);
-                continue;
-            }
-            let keys: Vec<String> = sweep.axes.iter().map(|axis| axis.key.clone()).collect();
-            let is_meant = |known: &String| known == key || known.rsplit('.').next() == Some(key);
-            let ix = keys.iter().position(is_meant).ok_or_else(|| {
-                refuse(format!("no axis is called `{key}`")).hint(format!("axes: {}, seed", keys.join(", ")))
-            })?;
-            let labels: Vec<&str> = sweep.axes[ix].values.iter().map(|value| value.label.as_str()).collect();
-            let at = labels.iter().position(|label| *label == value).ok_or_else(|| {
-                refuse("the axis has no such value".into()).hint(format!("values: {}", labels.join(", ")))
-            })?;
-            chosen.at[ix].push(at as u32);
-        }
-        let is_there = |point: &crate::scenario::sweep::Point| chosen.takes_at(&point.at);
-        if !sweep.points.iter().any(is_there) {
-            return Err(
-                Failure::input("no cell passes all the filters").hint("--dry-run without --filter prints the cells")
-            );
-        }
-        Ok(chosen)
-    }
-
-    fn takes_at(&self, at: &[u32]) -> bool {
-        self.at.iter().zip(at).all(|(wanted, at)| wanted.is_empty() || wanted.contains(at))
-    }
-
-    fn takes(&self, cell: &SweepCell) -> bool {
-        self.takes_at(&cell.at) && (self.seeds.is_empty() || self.seeds.contains(&cell.seed))
-    }
 }
 
 #[cfg(test)]

@@ -100,8 +100,8 @@ fn tell(report: &SweepReport, folder: &Path, terminal: &Terminal) {
         terminal.messages.warning(text);
     }
     if counts.without_headline > 0 {
-        let reason =
-            report.groups.iter().filter(|group| !group.shows_headline()).find_map(|group| group.reason.as_deref());
+        let is_withheld = |group: &&SweepGroup| group.counts.without_headline > 0;
+        let reason = report.groups.iter().filter(is_withheld).find_map(|group| group.reason.as_deref());
         let text = format!(
             "{} of {} cells have no headline, so their points show no latencies: {}",
             counts.without_headline,

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{SweepAxis, SweepGroup};
-use crate::base::words::percent;
+use crate::base::words::{percent, plural};
 use crate::results::{Better, Figure};
 
 /// Figures that are looked at.
@@ -109,7 +109,7 @@ fn words(held: &[Option<u32>], axes: &[SweepAxis]) -> String {
 /// The knee of a curve and how much of the improvement is done there, 0 to 1; or why there is none.
 fn find(mut samples: Vec<Sample>, better: Better) -> Result<(KneePoint, f64), String> {
     if samples.len() < LEAST_POINTS {
-        return Err(format!("{} points, and a knee wants {LEAST_POINTS}", samples.len()));
+        return Err(format!("{}, and a knee wants {LEAST_POINTS}", plural(samples.len() as u64, "point")));
     }
     let goodness = |sample: &Sample| match better {
         Better::Lower => -sample.value,
