@@ -94,7 +94,7 @@ fn tell(report: &SweepReport, folder: &Path, terminal: &Terminal) {
     }
     if counts.missing > 0 {
         let text = format!(
-            "{} of {} cells are missing: the same command goes on where it stopped",
+            "{} of {} cells have not run to their end: the same command, without --filter, goes on with them",
             counts.missing, counts.planned
         );
         terminal.messages.warning(text);
