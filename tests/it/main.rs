@@ -29,6 +29,7 @@ mod results;
 mod run;
 mod scenario;
 mod sim;
+mod sweep;
 mod tidy;
 mod tools;
 mod trace_cases;

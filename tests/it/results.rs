@@ -8,7 +8,7 @@ mod cases;
 mod causes;
 mod index;
 mod reading;
-mod schema;
+pub mod schema;
 mod story;
 mod table;
 

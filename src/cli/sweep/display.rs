@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use indicatif::ProgressBar;
 
-use crate::base::words::seconds;
+use crate::base::words::{plural, seconds};
 use crate::cli::messages::Messages;
 use crate::cli::progress::{LINE_EVERY, bar};
 use crate::cli::recorder::wall_now;
@@ -33,7 +33,7 @@ impl<'a> SweepDisplay<'a> {
         let messages = &terminal.messages;
         let draws = !messages.is_quiet() && terminal.stderr_draws && cells > 0;
         if cells > 0 && !draws {
-            messages.progress(format!("{cells} cells to run on {threads} threads"));
+            messages.progress(format!("{} to run on {}", plural(cells, "cell"), plural(threads as u64, "thread")));
         }
         messages.settle();
         let now = wall_now();

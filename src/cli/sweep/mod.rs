@@ -5,6 +5,7 @@
 
 mod display;
 mod dry;
+mod filter;
 mod folder;
 mod live;
 mod plan;
@@ -27,11 +28,13 @@ use crate::cli::live::{LiveArgs, TargetArg};
 use crate::cli::output::FormatName;
 use crate::cli::page::{self, PageArgs};
 use crate::cli::signals::Signals;
+use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport};
-use crate::scenario::Overlay;
 use crate::scenario::sweep::{Sweep, SweepFlags, load_sweep};
+use crate::scenario::{Overlay, shipped_sweep_text, shipped_sweeps};
 
+use filter::Chosen;
 use folder::{Found, SweepFolder, found, take_result};
 use plan::{Plan, Traces};
 use run::Runner;
@@ -47,6 +50,8 @@ Examples:
   pdreplay sweep cap-policy --dry-run
   # a shipped sweep; Ctrl-C, and the same command goes on
   pdreplay sweep cap-policy
+  # the file of a shipped sweep, to start from
+  pdreplay sweep cap-policy --source > caps.toml
   # a file of one's own on a recorded trace
   pdreplay sweep caps.toml trace.jsonl.zst --jobs 4
   # only some of the cells now
@@ -98,6 +103,9 @@ pub struct SweepArgs {
     on: TargetArg,
     #[command(flatten)]
     live: LiveArgs,
+    /// Print the file of a shipped sweep as it is written, comments included.
+    #[arg(long, help_heading = "Output")]
+    source: bool,
     /// Print the cells and how long they will take; run and write nothing.
     #[arg(long, help_heading = "Output", conflicts_with = "html")]
     dry_run: bool,
@@ -122,6 +130,9 @@ pub struct SweepArgs {
 
 /// Runs it.
 pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    if args.source {
+        return source(&args.sweep);
+    }
     let signals = Signals::install()?;
     signals.end_at_once(true);
     args.live.check(args.on, "--on live")?;
@@ -130,9 +141,6 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let chosen = Chosen::new(&args.filter, &sweep)?;
     let threads = threads(args, &sweep);
     let trace = args.trace.as_ref().or(sweep.head.trace.as_ref()).map(|path| args.reading.read(path)).transpose()?;
-    if let Some(trace) = &trace {
-        tell_notices(trace, &terminal.messages);
-    }
     let allow_conflict = args.allow_conflict || sweep.head.allow_conflict;
     let plan = Plan { sweep, allow_conflict, traces: Traces::new(trace.map(Arc::new), threads + 1) };
     let mut rows = plan.rows()?;
@@ -173,6 +181,15 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     )
 }
 
+fn source(name: &str) -> Result<Exit, Failure> {
+    let text = shipped_sweep_text(name).ok_or_else(|| {
+        let names: Vec<&str> = shipped_sweeps().collect();
+        Failure::input(format!("no shipped sweep is called `{name}`")).hint(format!("there are {}", names.join(", ")))
+    })?;
+    stdout::print(text)?;
+    Ok(Exit::Ok)
+}
+
 /// What a sweep under way needs.
 struct Sweeping<'a> {
     plan: &'a Plan,
@@ -190,6 +207,7 @@ fn sweep_cells(
     terminal: &Terminal,
 ) -> Result<Exit, Failure> {
     let Sweeping { plan, folder, signals, chosen, threads } = *sweeping;
+    plan.traces.given().into_iter().for_each(|trace| tell_notices(trace, &terminal.messages));
     tell_start(&rows, folder, terminal)?;
     write(folder, &SweepReport::new(info.clone(), rows.clone()))?;
     let is_work = |row: &SweepCell| row.state == CellState::Missing && chosen.takes(row);
@@ -201,9 +219,9 @@ fn sweep_cells(
     let written = write(folder, &report);
     if let Some(failure) = stopped {
         // What could not be written is told once.
-        return Err(
-            failure.hint(format!("the same command goes on with the {} that are missing", plural(left as u64, "cell")))
-        );
+        let missing = plural(left as u64, "cell");
+        let failure = Failure { exit: Exit::Broke, ..failure };
+        return Err(failure.hint(format!("the same command goes on with the {missing} that are missing")));
     }
     written?;
     show(&report, folder.path(), &args.page, args.format.format(), terminal)?;
@@ -282,9 +300,21 @@ fn tell_start(rows: &[SweepCell], folder: &SweepFolder, terminal: &Terminal) -> 
             .messages
             .note(format!("{count} in cells/ belong to no cell of this sweep and are left alone: {first}"));
     }
+    let mut refused: Vec<(&str, &SweepCell, u64)> = Vec::new();
     for row in rows.iter().filter(|row| row.state == CellState::Refused) {
         let error = row.error.as_deref().unwrap_or_default();
-        terminal.messages.warning(format!("cell {} ({}) is refused: {error}", row.number, row.words()));
+        match refused.iter_mut().find(|(known, ..)| *known == error) {
+            Some((.., count)) => *count += 1,
+            None => refused.push((error, row, 1)),
+        }
+    }
+    for (error, first, count) in refused {
+        let cells = plural(count, "cell");
+        terminal.messages.warning(format!(
+            "refused: {cells}, the first is {} ({}): {error}",
+            first.number,
+            first.words()
+        ));
     }
     Ok(())
 }
@@ -318,53 +348,18 @@ fn between(args: &SweepArgs, plan: &Plan) -> Option<String> {
     scenario.filter(|_| args.on == TargetArg::Live).map(live::between_cells)
 }
 
-/// `--filter`: the cells that are run now.
-#[derive(Debug)]
-struct Chosen {
-    /// Positions by axis; an axis without any takes all.
-    at: Vec<Vec<u32>>,
-    seeds: Vec<u64>,
-}
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
 
-impl Chosen {
-    fn new(filters: &[String], sweep: &Sweep) -> Result<Chosen, Failure> {
-        let mut chosen = Chosen { at: vec![Vec::new(); sweep.axes.len()], seeds: Vec::new() };
-        for filter in filters {
-            let refuse = |cause: String| Failure::input(format!("--filter {filter}: {cause}"));
-            let (key, value) =
-                filter.split_once('=').ok_or_else(|| refuse("is not KEY=VALUE, such as cap=4".into()))?;
-            if key == "seed" {
-                let seed = value.parse().ok().filter(|seed| sweep.seeds.contains(seed));
-                chosen
-                    .seeds
-                    .push(seed.ok_or_else(|| refuse(format!("no cell has this seed; there are {:?}", sweep.seeds)))?);
-                continue;
-            }
-            let keys: Vec<String> = sweep.axes.iter().map(|axis| axis.key.clone()).collect();
-            let is_meant = |known: &String| known == key || known.rsplit('.').next() == Some(key);
-            let ix = keys.iter().position(is_meant).ok_or_else(|| {
-                refuse(format!("no axis is called `{key}`")).hint(format!("axes: {}, seed", keys.join(", ")))
-            })?;
-            let labels: Vec<&str> = sweep.axes[ix].values.iter().map(|value| value.label.as_str()).collect();
-            let at = labels.iter().position(|label| *label == value).ok_or_else(|| {
-                refuse("the axis has no such value".into()).hint(format!("values: {}", labels.join(", ")))
-            })?;
-            chosen.at[ix].push(at as u32);
-        }
-        let is_there = |point: &crate::scenario::sweep::Point| chosen.takes_at(&point.at);
-        if !sweep.points.iter().any(is_there) {
-            return Err(
-                Failure::input("no cell passes all the filters").hint("--dry-run without --filter prints the cells")
-            );
-        }
-        Ok(chosen)
-    }
+    use super::*;
+    use crate::cli::args::Args;
 
-    fn takes_at(&self, at: &[u32]) -> bool {
-        self.at.iter().zip(at).all(|(wanted, at)| wanted.is_empty() || wanted.contains(at))
-    }
-
-    fn takes(&self, cell: &SweepCell) -> bool {
-        self.takes_at(&cell.at) && (self.seeds.is_empty() || self.seeds.contains(&cell.seed))
+    #[test]
+    fn help_names_every_shipped_sweep() {
+        let sweep = Args::command().find_subcommand("sweep").unwrap().clone();
+        let help = sweep.get_positionals().next().unwrap().get_help().unwrap().to_string();
+        let names: Vec<&str> = shipped_sweeps().collect();
+        assert!(help.ends_with(&names.join(", ")), "{help}");
     }
 }

@@ -114,6 +114,11 @@ impl Traces {
         Traces { given, made: Mutex::default(), keep }
     }
 
+    /// The one that was given.
+    pub fn given(&self) -> Option<&Trace> {
+        self.given.as_deref()
+    }
+
     /// The trace of a scenario.
     pub fn of(&self, scenario: &Scenario) -> Result<Arc<Trace>, Failure> {
         if let Some(given) = &self.given {

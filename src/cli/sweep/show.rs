@@ -109,14 +109,14 @@ fn tell(report: &SweepReport, folder: &Path, terminal: &Terminal) {
     }
     if counts.missing > 0 {
         let text = format!(
-            "{} of {} cells are missing: the same command goes on where it stopped",
+            "{} of {} cells have not run to their end: the same command, without --filter, goes on with them",
             counts.missing, counts.planned
         );
         terminal.messages.warning(text);
     }
     if counts.without_headline > 0 {
-        let reason =
-            report.groups.iter().filter(|group| !group.shows_headline()).find_map(|group| group.reason.as_deref());
+        let is_withheld = |group: &&SweepGroup| group.counts.without_headline > 0;
+        let reason = report.groups.iter().filter(is_withheld).find_map(|group| group.reason.as_deref());
         let text = format!(
             "{} of {} cells have no headline, so their points show no latencies: {}",
             counts.without_headline,

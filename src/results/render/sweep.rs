@@ -152,12 +152,19 @@ fn with_interval(group: &SweepGroup, figure: Figure) -> [Cell; 2] {
     [Cell { shown, raw }, Cell::number(ci95, show(figure))]
 }
 
-/// `1.75 s ±0.021`: the mean, and the half width in the same unit.
+/// `1.75 s ±0.02`: the mean, and the half width in its unit and decimals, left out where those are all 0.
 fn words(figure: Figure, band: &Band) -> String {
     let shown = show(figure)(band.mean);
-    let half = band.ci95.filter(|half| *half > 0.0).map(show(figure));
-    match half {
-        Some(half) => format!("{shown} ±{}", half.trim_end_matches(" s").trim_end_matches(" %")),
+    let number = shown.split(' ').next().unwrap_or_default();
+    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let scale = match figure.unit() {
+        "ms" => 1e-3,
+        "share" => 100.0,
+        _ => 1.0,
+    };
+    let half = band.ci95.map(|half| format!("{:.decimals$}", half * scale));
+    match half.filter(|half| half.contains(|c: char| matches!(c, '1'..='9'))) {
+        Some(half) => format!("{shown} ±{half}"),
         None => shown,
     }
 }

@@ -6,11 +6,13 @@
 //! found in fewer than four points, and none where the figure moves by less than 1 % or less than its own noise: then
 //! `reason` says so.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{SweepAxis, SweepGroup};
-use crate::base::words::percent;
+use crate::base::words::{percent, plural};
 use crate::results::{Better, Figure};
 
 /// Figures that are looked at.
@@ -64,7 +66,7 @@ struct Sample {
     noise: f64,
 }
 
-/// Knees along every numeric axis, for each combination of values of the others, in the order of the groups.
+/// Knees along every numeric axis, for each combination of values of the others, by their positions.
 pub(super) fn knees(axes: &[SweepAxis], groups: &[SweepGroup]) -> Vec<Knee> {
     let numeric = axes.iter().enumerate().filter(|(_, axis)| axis.is_numeric() && axis.values.len() > 1);
     numeric.flat_map(|(ix, axis)| along(ix, axis, axes, groups)).collect()
@@ -74,14 +76,8 @@ fn along(ix: usize, axis: &SweepAxis, axes: &[SweepAxis], groups: &[SweepGroup])
     let held = |group: &SweepGroup| -> Vec<Option<u32>> {
         group.at.iter().enumerate().map(|(other, at)| (other != ix).then_some(*at)).collect()
     };
-    let mut lines: Vec<(Vec<Option<u32>>, Vec<&SweepGroup>)> = Vec::new();
-    for group in groups {
-        let held = held(group);
-        match lines.iter_mut().find(|(known, _)| *known == held) {
-            Some((_, line)) => line.push(group),
-            None => lines.push((held, vec![group])),
-        }
-    }
+    let mut lines: BTreeMap<Vec<Option<u32>>, Vec<&SweepGroup>> = BTreeMap::new();
+    groups.iter().for_each(|group| lines.entry(held(group)).or_default().push(group));
     let knee = |held: &Vec<Option<u32>>, line: &[&SweepGroup], figure: Figure| {
         let sample = |group: &&SweepGroup| {
             let band = group.band(figure).filter(|_| group.shows_headline())?;
@@ -113,7 +109,7 @@ fn words(held: &[Option<u32>], axes: &[SweepAxis]) -> String {
 /// The knee of a curve and how much of the improvement is done there, 0 to 1; or why there is none.
 fn find(mut samples: Vec<Sample>, better: Better) -> Result<(KneePoint, f64), String> {
     if samples.len() < LEAST_POINTS {
-        return Err(format!("{} points, and a knee wants {LEAST_POINTS}", samples.len()));
+        return Err(format!("{}, and a knee wants {LEAST_POINTS}", plural(samples.len() as u64, "point")));
     }
     let goodness = |sample: &Sample| match better {
         Better::Lower => -sample.value,

@@ -132,3 +132,39 @@ fn a_sheet_has_a_row_a_cell() {
     let bytes = report().write_parquet(&mut out).unwrap();
     assert!(bytes == out.len() as u64 && out.starts_with(b"PAR1") && out.ends_with(b"PAR1"));
 }
+
+#[test]
+fn a_table_shows_what_may_be_read() {
+    use crate::results::render::{Format, Style, knees, sweep_cells, sweep_groups};
+    let report = report();
+    let style = Style { color: false, width: 200 };
+    let shown = sweep_groups(&report).render(Format::Table, style)
+        + &knees(&report).render(Format::Table, style)
+        + &sweep_cells(&report, |cell| cell.state == CellState::Failed).render(Format::Table, style);
+    assert_eq!(shown, GOLDEN, "{shown}");
+    let csv = sweep_groups(&report).render(Format::Csv, style);
+    let first = csv.lines().nth(10).unwrap();
+    assert!(csv.starts_with("policy,cap,runs,verdict,p50_ttft_ms,p50_ttft_ms_ci95,"), "{csv}");
+    assert!(first.starts_with("kv-aware,16,2,valid,,,,,200,"), "{first}");
+}
+
+const GOLDEN: &str = "\
+policy    cap  runs  verdict   TTFT p50  TTFT p99         E2E p50         E2E p99  req/s     bad  predicted  direct  starved
+sticky      1     2  withheld         –         –               –               –      –  10.0 %     50.0 %  10.0 %        0
+sticky      2   0/2  failed           –         –               –               –      –       –          –       –        –
+sticky      4   1/2  valid            –         –         0.594 s          2.38 s      –  10.0 %     50.0 %  40.0 %        0
+sticky      8     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
+sticky     16     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
+kv-aware    1     2  valid            –         –  0.900 s ±0.114    3.60 s ±0.46      –  10.0 %     50.0 %  10.0 %        0
+kv-aware    2     2  valid            –         –  0.800 s ±0.102    3.20 s ±0.41      –  10.0 %     50.0 %  20.0 %        0
+kv-aware    4     2  valid            –         –  0.600 s ±0.076    2.40 s ±0.30      –  10.0 %     50.0 %  40.0 %        0
+kv-aware    8     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
+kv-aware   16     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
+knee along  at               figure   knee    there  how far
+cap         policy kv-aware  E2E p50     8  0.200 s  100.0 % of the way is done there
+cap         policy kv-aware  E2E p99     8  0.800 s  100.0 % of the way is done there
+cap         policy kv-aware  direct      8   80.0 %  100.0 % of the way is done there
+cell  policy  cap  seed  state   error
+   3  sticky    2    42  failed  the disk is full
+   4  sticky    2    43  failed  the disk is full
+";

@@ -82,7 +82,7 @@ pub(super) fn parse(file: &str, text: &str, folder: &Path, flags: &SweepFlags) -
 }
 
 fn check_tables(layer: &Layer) -> Result<(), ScenarioError> {
-    for key in layer.table.keys().filter(|key| !TABLES.contains(&key.as_str())) {
+    if let Some(key) = layer.table.keys().find(|key| !TABLES.contains(&key.as_str())) {
         let known: Vec<String> = TABLES.map(String::from).to_vec();
         let near = nearest(key, &known);
         let cause = Cause::UnknownKey { key: key.clone(), table: "the top level of a sweep".into(), near, known };
