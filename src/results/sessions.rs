@@ -4,6 +4,7 @@
 //! The first turn never can go direct, and a turn never sent says nothing about routing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -85,9 +86,10 @@ struct Turn {
     outcome: Outcome,
 }
 
+/// A run may have many sessions of one turn: what one holds is small, and grows one by one.
 #[derive(Debug)]
 pub(super) struct SessionTally {
-    id: String,
+    id: Arc<str>,
     first_scheduled_ns: u64,
     /// First send and last end; `None` while nothing was sent.
     live_ns: Option<(u64, u64)>,
@@ -95,15 +97,47 @@ pub(super) struct SessionTally {
     e2e_ns: Vec<u64>,
     peak_input_tokens: u32,
     peak_context_tokens: u64,
-    served_by: BTreeSet<String>,
-    meant_for: BTreeMap<String, u64>,
+    workers: Vec<Seen>,
+}
+
+/// What a session had to do with a worker.
+#[derive(Debug)]
+struct Seen {
+    worker: u32,
+    /// Turns meant for it.
+    meant: u32,
+    served: bool,
+}
+
+/// Names of workers, by number.
+#[derive(Debug, Default)]
+struct Names {
+    names: Vec<String>,
+    by_name: HashMap<String, u32>,
 }
 
 /// All sessions, in the order their first records came.
 #[derive(Debug, Default)]
 pub(super) struct SessionTallies {
     tallies: Vec<SessionTally>,
-    by_id: HashMap<String, usize>,
+    by_id: HashMap<Arc<str>, usize>,
+    names: Names,
+}
+
+impl Names {
+    fn number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.by_name.get(name) {
+            return *number;
+        }
+        let number = self.names.len() as u32;
+        self.names.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), number);
+        number
+    }
+
+    fn name(&self, seen: &Seen) -> &str {
+        &self.names[seen.worker as usize]
+    }
 }
 
 impl SessionRow {
@@ -115,15 +149,16 @@ impl SessionRow {
 
 impl SessionTallies {
     pub(super) fn add(&mut self, record: &RequestRecord) {
-        let ix = match self.by_id.get(&record.session_id) {
+        let ix = match self.by_id.get(record.session_id.as_str()) {
             Some(ix) => *ix,
             None => {
-                self.by_id.insert(record.session_id.clone(), self.tallies.len());
-                self.tallies.push(SessionTally::new(record.session_id.clone()));
+                let id: Arc<str> = record.session_id.as_str().into();
+                self.by_id.insert(Arc::clone(&id), self.tallies.len());
+                self.tallies.push(SessionTally::new(id));
                 self.tallies.len() - 1
             }
         };
-        self.tallies[ix].add(record);
+        self.tallies[ix].add(record, &mut self.names);
     }
 
     /// Mean over sessions of their largest prompt with its answer, tokens.
@@ -136,8 +171,9 @@ impl SessionTallies {
         let facts: HashMap<&str, &SessionFacts> = facts.iter().map(|fact| (fact.session_id.as_str(), fact)).collect();
         let mut order: Vec<&SessionTally> = self.tallies.iter().collect();
         order.sort_by_key(|tally| tally.first_scheduled_ns);
-        let row =
-            |(ix, tally): (usize, &&SessionTally)| tally.row(ix as u32 + 1, facts.get(tally.id.as_str()).copied());
+        let row = |(ix, tally): (usize, &&SessionTally)| {
+            tally.row(ix as u32 + 1, facts.get(&*tally.id).copied(), &self.names)
+        };
         let mut rows: Vec<SessionRow> = order.iter().enumerate().map(row).collect();
         rows.sort_by_key(|row| row.arrival_rank);
         rows
@@ -146,7 +182,7 @@ impl SessionTallies {
     /// Most sessions at once between their first send and their last end, of those that asked for a slot.
     pub(super) fn most_live(&self, rows: &[SessionRow]) -> u64 {
         let asking = rows.iter().filter(|row| row.asks_for_slot());
-        let tallies = asking.filter_map(|row| self.by_id.get(&row.session_id)).map(|ix| &self.tallies[*ix]);
+        let tallies = asking.filter_map(|row| self.by_id.get(row.session_id.as_str())).map(|ix| &self.tallies[*ix]);
         let mut edges: Vec<(u64, i64)> =
             tallies.filter_map(|tally| tally.live_ns).flat_map(|(first, last)| [(first, 1), (last, -1)]).collect();
         // A session that ends when another begins makes room for it.
@@ -165,7 +201,7 @@ impl SessionTallies {
             let known = if sessions > 0 { sessions } else { recorded };
             return (known.saturating_sub(recorded), recorded.saturating_sub(known));
         }
-        let silent = facts.iter().filter(|facts| !self.by_id.contains_key(&facts.session_id)).count() as u64;
+        let silent = facts.iter().filter(|facts| !self.by_id.contains_key(facts.session_id.as_str())).count() as u64;
         let matched = facts.len() as u64 - silent;
         (silent, recorded.saturating_sub(matched))
     }
@@ -177,7 +213,7 @@ pub(super) fn context_tokens(record: &RequestRecord) -> u64 {
 }
 
 impl SessionTally {
-    fn new(id: String) -> Self {
+    fn new(id: Arc<str>) -> Self {
         SessionTally {
             id,
             first_scheduled_ns: u64::MAX,
@@ -186,12 +222,11 @@ impl SessionTally {
             e2e_ns: Vec::new(),
             peak_input_tokens: 0,
             peak_context_tokens: 0,
-            served_by: BTreeSet::new(),
-            meant_for: BTreeMap::new(),
+            workers: Vec::new(),
         }
     }
 
-    fn add(&mut self, record: &RequestRecord) {
+    fn add(&mut self, record: &RequestRecord, names: &mut Names) {
         self.first_scheduled_ns = self.first_scheduled_ns.min(record.scheduled_ns);
         self.peak_context_tokens = self.peak_context_tokens.max(context_tokens(record));
         if let Some(sent_ns) = record.sent_ns {
@@ -199,29 +234,38 @@ impl SessionTally {
             self.live_ns = Some((first.min(sent_ns), last.max(record.ended_ns)));
         }
         self.peak_input_tokens = self.peak_input_tokens.max(record.input_tokens);
-        self.turns.push(Turn {
-            turn_id: record.turn_id,
-            line: record.trace_line,
-            mode: record.execution_mode,
-            reason: record.mode_reason,
-            outcome: record.outcome,
-        });
-        if record.outcome.is_ok() {
-            self.e2e_ns.extend(record.e2e_ms.and_then(ns_of_ms));
-        }
-        if let Some(worker) = record.decode_worker_actual.as_deref().filter(|worker| !self.served_by.contains(*worker))
+        push(
+            &mut self.turns,
+            Turn {
+                turn_id: record.turn_id,
+                line: record.trace_line,
+                mode: record.execution_mode,
+                reason: record.mode_reason,
+                outcome: record.outcome,
+            },
+        );
+        if record.outcome.is_ok()
+            && let Some(e2e) = record.e2e_ms.and_then(ns_of_ms)
         {
-            self.served_by.insert(worker.into());
+            push(&mut self.e2e_ns, e2e);
+        }
+        if let Some(worker) = record.decode_worker_actual.as_deref() {
+            self.seen(names.number(worker)).served = true;
         }
         if let Some(worker) = record.decode_worker_intended.as_deref().or(record.decode_worker_actual.as_deref()) {
-            match self.meant_for.get_mut(worker) {
-                Some(count) => *count += 1,
-                None => drop(self.meant_for.insert(worker.into(), 1)),
-            }
+            self.seen(names.number(worker)).meant += 1;
         }
     }
 
-    fn row(&self, rank: u32, facts: Option<&SessionFacts>) -> SessionRow {
+    fn seen(&mut self, worker: u32) -> &mut Seen {
+        let at = self.workers.iter().position(|seen| seen.worker == worker).unwrap_or_else(|| {
+            push(&mut self.workers, Seen { worker, meant: 0, served: false });
+            self.workers.len() - 1
+        });
+        &mut self.workers[at]
+    }
+
+    fn row(&self, rank: u32, facts: Option<&SessionFacts>, names: &Names) -> SessionRow {
         let mut turns = self.turns.clone();
         turns.sort_unstable();
         let mut e2e = self.e2e_ns.clone();
@@ -231,16 +275,20 @@ impl SessionTally {
         let count = |wanted: fn(&Turn) -> bool| later.iter().filter(|turn| wanted(turn)).count() as u64;
         let (later_turns, direct_turns) = (later.len() as u64, count(Turn::is_direct));
         let modes = |mode: ExecutionMode| turns.iter().filter(|turn| turn.mode == mode).count() as u64;
+        let meant = self.workers.iter().filter(|seen| seen.meant > 0);
+        let meant: BTreeMap<&str, u64> = meant.map(|seen| (names.name(seen), seen.meant.into())).collect();
+        let served = self.workers.iter().filter(|seen| seen.served);
+        let served: BTreeSet<&str> = served.map(|seen| names.name(seen)).collect();
         SessionRow {
-            session_id: self.id.clone(),
+            session_id: self.id.to_string(),
             arrival_rank: facts.map_or(rank, |facts| facts.arrival_rank),
             turns: facts.map_or(turns.len() as u64, |facts| facts.planned_turns.into()),
             sent: turns.iter().filter(|turn| turn.was_sent()).count() as u64,
             ok: turns.iter().filter(|turn| turn.outcome.is_ok()).count() as u64,
             incomplete: facts.is_some_and(|facts| facts.incomplete),
             peak_input_tokens: self.peak_input_tokens,
-            workers: self.served_by.iter().cloned().collect(),
-            pinned_worker: most_frequent(&self.meant_for),
+            workers: served.into_iter().map(str::to_owned).collect(),
+            pinned_worker: most_frequent(&meant).map(str::to_owned),
             later_turns,
             direct_turns,
             direct_share: share(direct_turns, later_turns),
@@ -308,6 +356,14 @@ fn main_reason(later: &[&Turn]) -> Option<ModeReason> {
         *counts.entry(turn.reason).or_insert(0) += 1;
     }
     most_frequent(&counts)
+}
+
+/// Room for the first value alone: most sessions of a large run have few.
+fn push<T>(list: &mut Vec<T>, value: T) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list.push(value);
 }
 
 /// The key counted most often, the first of equals.

@@ -58,7 +58,9 @@ impl Trouble {
             (Breach::NoConnection { is_refused: false }, _) => {
                 (ErrorClass::WorkerLost, format!("cannot connect to {host}{through}: {cause}"))
             }
-            (Breach::Exchange, _) if cause.contains("invalid HTTP") && url.is_some_and(|url| url.scheme() == "http") => {
+            (Breach::Exchange, _)
+                if cause.contains("invalid HTTP") && url.is_some_and(|url| url.scheme() == "http") =>
+            {
                 let message = format!("the answer of {host} is no HTTP ({cause}); if it speaks TLS, write https://");
                 (ErrorClass::BadAnswer, message)
             }
@@ -75,10 +77,7 @@ impl Trouble {
     /// The connection surely carried the request and closed without a byte of an answer.
     pub fn is_closed_unanswered(&self) -> bool {
         let closed = |kind| {
-            matches!(
-                kind,
-                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
-            )
+            matches!(kind, io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
         };
         match self {
             Trouble::Plain(Broken::Closed { cause, unanswered }, _) => *unanswered && closed(cause.kind()),

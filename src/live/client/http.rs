@@ -244,7 +244,6 @@ impl Http {
         };
         Ok(masked.unwrap_or(body).into())
     }
-
 }
 
 /// What all clients have in common.

@@ -102,10 +102,10 @@ impl LegEnd {
     /// Reads the body to its end where that is near, and lets its connection go back: it is free before the next request
     /// looks for one.
     pub async fn settle(&mut self) {
-        if let Some(rest) = &mut self.rest {
-            if timeout(SETTLE, rest.skip()).await.is_ok() {
-                self.rest = None;
-            }
+        if let Some(rest) = &mut self.rest
+            && timeout(SETTLE, rest.skip()).await.is_ok()
+        {
+            self.rest = None;
         }
         if self.is_given_back_later {
             for _ in 0..SETTLE_TURNS {
@@ -227,13 +227,7 @@ async fn no_stream(line: &Line, end: &mut LegEnd, response: Response, kind: &str
     end.fail(ErrorClass::BadAnswer, format!("the answer is {kind}, not an event stream: {}", words.message));
 }
 
-async fn stream(
-    line: &Line,
-    end: &mut LegEnd,
-    mut response: Response,
-    asked: Asked<'_>,
-    mut patience: Patience<'_>,
-) {
+async fn stream(line: &Line, end: &mut LegEnd, mut response: Response, asked: Asked<'_>, mut patience: Patience<'_>) {
     let mut parser = SseParser::new(MOST_EVENT);
     loop {
         // All that comes at once came at one time.

@@ -19,7 +19,9 @@ fn events() -> String {
 fn with_length(version: &str, more: &str) -> String {
     let events = events();
     let length = events.len();
-    format!("HTTP/{version} 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}{more}\r\n\r\n{events}")
+    format!(
+        "HTTP/{version} 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}{more}\r\n\r\n{events}"
+    )
 }
 
 /// The answers to so many requests, one after the other, and the connections they took.
@@ -126,7 +128,11 @@ fn what_is_no_answer_of_http_is_told_as_it_is() {
     let cases = [
         (too_large.as_str(), ErrorClass::ConnectionClosed, "(message head is too large)"),
         (&many, ErrorClass::ConnectionClosed, "(message head is too large)"),
-        ("SSH-2.0-OpenSSH_9.2\r\n", ErrorClass::BadAnswer, "is no HTTP (invalid HTTP version parsed); if it speaks TLS"),
+        (
+            "SSH-2.0-OpenSSH_9.2\r\n",
+            ErrorClass::BadAnswer,
+            "is no HTTP (invalid HTTP version parsed); if it speaks TLS",
+        ),
         (&of_body("content-length: x"), ErrorClass::ConnectionClosed, "(invalid content-length parsed)"),
         (&of_body("transfer-encoding: chunked\r\n\r\nx"), ErrorClass::ConnectionClosed, "missing size digit)"),
         (&half, ErrorClass::ConnectionClosed, "in the middle of the answer"),

@@ -11,11 +11,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
 
+use super::Broken;
 use super::connection::{Connection, Unsent};
 use super::framing::Framing;
 use super::head::{self, Head};
 use super::place::Place;
-use super::Broken;
 use crate::live::client::fault::UNANSWERED;
 
 /// See the module.
@@ -70,7 +70,7 @@ impl Answer {
     fn poll_pieces(&mut self, cx: &mut Context<'_>, each: &mut impl FnMut(&[u8])) -> Poll<Result<bool, Broken>> {
         self.exchange.send(cx);
         let Some(connection) = &mut self.exchange.connection else { return Poll::Ready(Ok(false)) };
-        if connection.read.is_empty() {
+        if connection.unused().is_empty() {
             let is_end = match ready!(connection.poll_read(cx)) {
                 Ok(read) => read == 0,
                 Err(cause) => return Poll::Ready(Err(Broken::Closed { cause, unanswered: false })),
@@ -80,10 +80,9 @@ impl Answer {
                 return Poll::Ready(self.framing.end().map(|()| false).map_err(|words| Broken::ended(words, false)));
             }
         }
-        let taken = self.framing.take(&connection.read, each);
-        connection.read.drain(..*taken.as_ref().unwrap_or(&0));
-        if let Err(words) = taken {
-            return Poll::Ready(Err(Broken::Unreadable(words)));
+        match self.framing.take(connection.unused(), each) {
+            Ok(taken) => connection.advance(taken),
+            Err(words) => return Poll::Ready(Err(Broken::Unreadable(words))),
         }
         self.go_back();
         Poll::Ready(Ok(!self.is_over()))
@@ -119,14 +118,14 @@ impl Exchange {
         loop {
             match (ready!(connection.poll_read(cx)), refused.take()) {
                 (Ok(read), before) if read > 0 => *refused = before,
-                (Ok(_), None) => return Poll::Ready(Err(Broken::ended(UNANSWERED, connection.read.is_empty()))),
+                (Ok(_), None) => return Poll::Ready(Err(Broken::ended(UNANSWERED, connection.unused().is_empty()))),
                 (Ok(_), Some(cause)) | (Err(_), Some(cause)) | (Err(cause), None) => {
-                    return Poll::Ready(Err(Broken::Closed { cause, unanswered: connection.read.is_empty() }));
+                    return Poll::Ready(Err(Broken::Closed { cause, unanswered: connection.unused().is_empty() }));
                 }
             }
-            match head::parse(&connection.read) {
+            match head::parse(connection.unused()) {
                 Ok(Some((head, length))) => {
-                    connection.read.drain(..length);
+                    connection.advance(length);
                     return Poll::Ready(Ok(head));
                 }
                 Ok(None) => {}

@@ -20,8 +20,9 @@ const MOST_READ: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Read and not yet used.
-    pub read: Vec<u8>,
+    read: Vec<u8>,
+    /// Bytes of it that were used.
+    used: usize,
 }
 
 /// A request as far as no socket has taken it: head and body, which go out together.
@@ -33,7 +34,21 @@ pub(super) struct Unsent {
 
 impl Connection {
     pub fn new(stream: TcpStream) -> Connection {
-        Connection { stream, read: Vec::new() }
+        Connection { stream, read: Vec::new(), used: 0 }
+    }
+
+    /// Read and not yet used.
+    pub fn unused(&self) -> &[u8] {
+        &self.read[self.used..]
+    }
+
+    /// So many more bytes are used.
+    pub fn advance(&mut self, bytes: usize) {
+        self.used += bytes;
+        if self.used == self.read.len() {
+            self.read.clear();
+            self.used = 0;
+        }
     }
 
     /// Reads behind what was read before; how many bytes. 0: there will be no more.
@@ -59,7 +74,7 @@ impl Connection {
     /// Nobody has closed it, nor said anything, since it was last used: as far as the runtime has heard.
     pub fn is_silent(&self) -> bool {
         let read = self.stream.try_read(&mut [0]);
-        self.read.is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        self.unused().is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Gives back memory that only a large answer needed.

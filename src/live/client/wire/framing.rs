@@ -92,7 +92,13 @@ impl Framing {
             Framing::Chunked(Chunks { state, .. }) if *state != State::Data && !self.is_over() => {
                 Err("unexpected EOF during chunk size line")
             }
-            Framing::Length(_) | Framing::Chunked(_) => if self.is_over() { Ok(()) } else { Err(CUT_SHORT) },
+            Framing::Length(_) | Framing::Chunked(_) => {
+                if self.is_over() {
+                    Ok(())
+                } else {
+                    Err(CUT_SHORT)
+                }
+            }
         }
     }
 }

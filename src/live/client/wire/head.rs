@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn interim_answers_are_skipped() {
-        let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\nHTTP/1.1 201 C\r\nx-a: b\r\n\r\n";
+        let text =
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\nHTTP/1.1 201 C\r\nx-a: b\r\n\r\n";
         let (head, length) = parse(text.as_bytes()).unwrap().unwrap();
         assert_eq!((head.status, head.headers.len(), length), (201, 1, text.len()));
     }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, Weak};
 use reqwest::Url;
 use tokio::time::sleep;
 
-use super::connection::Connection;
 use super::Limits;
+use super::connection::Connection;
 use crate::base::Time;
 use crate::live::client::line::locked;
 
@@ -49,7 +49,7 @@ impl Place {
     /// Keeps a connection for the next request. Needs a running runtime.
     pub(super) fn keep(&self, mut connection: Connection) {
         let mut kept = locked(&self.kept);
-        if kept.idle.len() >= self.limits.most_idle || !connection.read.is_empty() {
+        if kept.idle.len() >= self.limits.most_idle || !connection.unused().is_empty() {
             return;
         }
         connection.shrink();
