@@ -137,7 +137,7 @@ impl Ready {
             live::resolve(scenario, addresses, found.secrets, trace.sessions.len())?;
         let is_bounded = scenario.replay.concurrency > 0 || scenario.replay.max_sessions > 0;
         let at_once = (!is_bounded).then(|| peak_live.saturating_mul(2));
-        let descriptors = live::descriptors(&target, scenario.live.target, at_once)?;
+        let descriptors = live::descriptors(&target, scenario, at_once)?;
         let mut hints = found.hints;
         hints.extend(descriptors.warning());
         hints.extend(warnings);

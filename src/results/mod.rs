@@ -8,7 +8,6 @@ mod band;
 pub mod diff;
 mod distribution;
 pub mod export;
-mod fairness;
 mod figure;
 mod frame;
 mod index;

@@ -87,6 +87,7 @@ struct Turn {
     outcome: Outcome,
 }
 
+/// A run may have many sessions of one turn: what one holds is small, and grows one by one.
 #[derive(Debug)]
 struct SessionTally {
     first_scheduled_ns: u64,
@@ -96,9 +97,17 @@ struct SessionTally {
     e2e_ns: Vec<u64>,
     peak_input_tokens: u32,
     peak_context_tokens: u64,
-    /// Workers by the number of their name.
-    served_by: BTreeSet<u32>,
-    meant_for: BTreeMap<u32, u64>,
+    workers: Vec<OnWorker>,
+}
+
+/// What a session had to do with a worker.
+#[derive(Debug)]
+struct OnWorker {
+    /// Number of its name.
+    worker: u32,
+    /// Turns meant for it.
+    meant: u32,
+    served: bool,
 }
 
 /// All sessions, by the number of their id: in the order their first records came.
@@ -183,8 +192,7 @@ impl SessionTally {
             e2e_ns: Vec::new(),
             peak_input_tokens: 0,
             peak_context_tokens: 0,
-            served_by: BTreeSet::new(),
-            meant_for: BTreeMap::new(),
+            workers: Vec::new(),
         }
     }
 
@@ -196,28 +204,40 @@ impl SessionTally {
             self.live_ns = Some((first.min(sent_ns), last.max(request.ended_ns)));
         }
         self.peak_input_tokens = self.peak_input_tokens.max(request.input_tokens);
-        self.turns.push(Turn {
+        let turn = Turn {
             turn_id: request.turn_id,
             line: request.trace_line,
             mode: request.mode,
             reason: request.reason,
             outcome: request.outcome,
-        });
-        if request.outcome.is_ok() {
-            self.e2e_ns.extend(request.ns(Metric::E2e));
+        };
+        push(&mut self.turns, turn);
+        if request.outcome.is_ok()
+            && let Some(e2e) = request.ns(Metric::E2e)
+        {
+            push(&mut self.e2e_ns, e2e);
         }
         if let Some(Name { ix, .. }) = request.decode_worker_actual {
-            self.served_by.insert(ix);
+            self.on(ix).served = true;
         }
         if let Some(Name { ix, .. }) = request.decode_worker_intended.or(request.decode_worker_actual) {
-            *self.meant_for.entry(ix).or_insert(0) += 1;
+            self.on(ix).meant += 1;
         }
     }
 
+    fn on(&mut self, worker: u32) -> &mut OnWorker {
+        let at = self.workers.iter().position(|on| on.worker == worker).unwrap_or_else(|| {
+            push(&mut self.workers, OnWorker { worker, meant: 0, served: false });
+            self.workers.len() - 1
+        });
+        &mut self.workers[at]
+    }
+
     fn row(&self, id: &str, workers: &Vocabulary, rank: u32, facts: Option<&SessionFacts>) -> SessionRow {
-        let worker = |ix: u32| workers.list().get(ix);
-        let served_by: BTreeSet<&str> = self.served_by.iter().map(|ix| worker(*ix)).collect();
-        let meant_for: BTreeMap<&str, u64> = self.meant_for.iter().map(|(ix, count)| (worker(*ix), *count)).collect();
+        let name = |on: &OnWorker| workers.list().get(on.worker);
+        let served_by: BTreeSet<&str> = self.workers.iter().filter(|on| on.served).map(name).collect();
+        let meant = self.workers.iter().filter(|on| on.meant > 0);
+        let meant_for: BTreeMap<&str, u64> = meant.map(|on| (name(on), on.meant.into())).collect();
         let mut turns = self.turns.clone();
         turns.sort_unstable();
         let mut e2e = self.e2e_ns.clone();
@@ -304,6 +324,14 @@ fn main_reason(later: &[&Turn]) -> Option<ModeReason> {
         *counts.entry(turn.reason).or_insert(0) += 1;
     }
     most_frequent(&counts)
+}
+
+/// Room for the first value alone: most sessions of a large run have few.
+fn push<T>(list: &mut Vec<T>, value: T) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list.push(value);
 }
 
 /// The key counted most often, the first of equals.

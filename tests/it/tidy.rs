@@ -73,6 +73,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("axum", &["live/server"]),
     ("subtle", &["live/server/kv/token.rs"]),
     ("hyper_util", &["live/server/listen.rs", "live/server/upstream.rs"]),
+    ("hyper_util", &["live/server/upstream.rs", "live/client/dial.rs"]),
+    ("httparse", &["live/client/wire"]),
     ("rustix", &["live", "cli/stdout.rs"]),
     ("xxhash_rust", &["kv", "node"]),
     ("rmp", &["kv/wire"]),

@@ -2,7 +2,7 @@
 //!
 //! Pure. A cause with a remedy of its own says it behind a semicolon.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::io;
 use std::net::IpAddr;
 
@@ -50,7 +50,7 @@ fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
 }
 
 /// TLS's own error in as many input/output errors as there are around it: `source` does not tell what those wrap.
-fn wrapped<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+fn wrapped<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     error.downcast_ref().or_else(|| wrapped(error.downcast_ref::<io::Error>()?.get_ref()?))
 }
 
@@ -66,17 +66,17 @@ pub(super) fn is_loopback(url: &Url) -> bool {
 }
 
 /// The innermost error's words; outer ones only repeat the URL.
-pub(super) fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+pub(super) fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    if error.source().is_none() { "no cause given".to_owned() } else { cause.to_string() }
+    cause.to_string()
 }
 
-/// Kind of the first input/output error among the causes.
-pub(super) fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {
-    let mut cause = error.source();
+/// Kind of the first input/output error among an error and its causes.
+pub(super) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    let mut cause = Some(error);
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<io::Error>() {
             return Some(io.kind());
@@ -84,4 +84,10 @@ pub(super) fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {
         cause = inner.source();
     }
     None
+}
+
+/// Host and port of a URL.
+pub(super) fn authority(url: &Url) -> Option<String> {
+    let host = url.host_str()?;
+    Some(url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
 }

@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use reqwest::Url;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
@@ -14,12 +13,13 @@ use tokio::time::{sleep, timeout};
 use crate::base::{Dur, Role, Time, WorkerId};
 use crate::live::blame::{PATIENCE, is_of_hand_off};
 use crate::live::client::body::Rendezvous;
-use crate::live::client::http::Counts;
+use crate::live::client::counts::Counts;
 use crate::live::client::landing::{Course, Landing};
 use crate::live::client::leg::{self, Asked, LegEnd, Post};
 use crate::live::client::line::{Line, OnWorker};
 use crate::live::client::outbox::Parcel;
 use crate::live::client::routes::Routes;
+use crate::live::client::site::Site;
 use crate::live::client::words;
 use crate::protocol::{ErrorClass, Finish, Generate, Outgoing, Route, RoutingHeader};
 use crate::scenario::{Legs, TargetValue};
@@ -94,12 +94,12 @@ impl Flight {
     }
 
     async fn to_worker(&self, line: &Arc<Line>, worker: WorkerId, parcel: Parcel, sent: Time, landing: &mut Landing) {
-        let Some(url) = line.generate_url(worker) else {
+        let Some(site) = line.generate_site(worker) else {
             return landing.end.fail(ErrorClass::NoWorker, format!("the target has no {worker}"));
         };
         landing.decode = Some(worker);
         let _counted = OnWorker::new(line, worker);
-        let post = Post { url, headers: &self.headers(line), body: parcel.whole(None), asked: self.asked(line, sent) };
+        let post = Post { site, headers: &self.headers(line), body: parcel.whole(None), asked: self.asked(line, sent) };
         worker_leg(line, worker, post, &mut landing.end).await;
     }
 
@@ -112,14 +112,14 @@ impl Flight {
         landing: &mut Landing,
     ) {
         let end = &mut landing.end;
-        let Some(url) = line.router_url() else {
+        let Some(site) = line.router_site() else {
             return end.fail(ErrorClass::NoWorker, "the target has no router".to_owned());
         };
         let mut headers = self.headers(line);
         if let Err(message) = self.add_routing(line, header, &mut headers) {
             return end.fail(ErrorClass::NoWorker, message);
         }
-        let post = Post { url, headers: &headers, body: parcel.whole(None), asked: self.asked(line, sent) };
+        let post = Post { site, headers: &headers, body: parcel.whole(None), asked: self.asked(line, sent) };
         leg::run(line, post, end).await;
         if let (None, Some(Finish::Error { class: ErrorClass::WorkerLost, message })) = (end.status, &mut end.finish) {
             *message = format!("the router: {message}");
@@ -139,21 +139,21 @@ impl Flight {
             Ok(chosen) => chosen,
             Err(message) => return landing.end.fail(ErrorClass::NoWorker, message),
         };
-        let (Some(p_url), Some(url)) = (line.generate_url(p), line.generate_url(d)) else {
+        let (Some(p_site), Some(site)) = (line.generate_site(p), line.generate_site(d)) else {
             return landing.end.fail(ErrorClass::NoWorker, format!("the target lacks {p} or {d}"));
         };
         (landing.prefill, landing.decode) = (Some(p), Some(d));
         let meet = Rendezvous {
-            host: p_url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
+            host: p_site.url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
             port: line.target.addresses.of(p).and_then(|endpoint| endpoint.bootstrap_port),
             room: line.room(),
         };
         let headers = self.headers(line);
         let _counted = OnWorker::new(line, d);
         let asked = Asked { pointer: "", ..self.asked(line, sent) };
-        let (prefilled, prefill) = prefill_leg(line, p, p_url, &headers, parcel.for_prefill(&meet), asked);
+        let (prefilled, prefill) = prefill_leg(line, p, p_site, &headers, parcel.for_prefill(&meet), asked);
         let mut guard = AbortOnDrop(Some(prefill.abort_handle()));
-        let post = Post { url, headers: &headers, body: parcel.whole(Some(&meet)), asked: self.asked(line, sent) };
+        let post = Post { site, headers: &headers, body: parcel.whole(Some(&meet)), asked: self.asked(line, sent) };
         if let Some(failed) = joined(line, (p, prefilled), (d, post), landing).await {
             landing.end = *failed;
         }
@@ -164,8 +164,7 @@ impl Flight {
     }
 
     fn headers(&self, line: &Line) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(4);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let mut headers = HeaderMap::new();
         let echo = &line.target.header.echo_name;
         if !echo.is_empty()
             && let Some(value) = line.echo(self.generate.session)
@@ -283,17 +282,17 @@ type Prefilled = oneshot::Receiver<(LegEnd, Dur)>;
 fn prefill_leg(
     line: &Arc<Line>,
     p: WorkerId,
-    url: &Url,
+    site: &Arc<Site>,
     headers: &HeaderMap,
     body: Bytes,
     asked: Asked<'static>,
 ) -> (Prefilled, JoinHandle<()>) {
     let (tell, prefilled) = oneshot::channel();
-    let (line, url, headers) = (Arc::clone(line), url.clone(), headers.clone());
+    let (line, site, headers) = (Arc::clone(line), Arc::clone(site), headers.clone());
     let task = tokio::spawn(async move {
         let _counted = OnWorker::new(&line, p);
         let mut end = LegEnd::default();
-        leg::run(&line, Post { url: &url, headers: &headers, body, asked }, &mut end).await;
+        leg::run(&line, Post { site: &site, headers: &headers, body, asked }, &mut end).await;
         let took = line.clock.now().since(asked.sent);
         let mut rest = LegEnd { rest: end.rest.take(), ..LegEnd::default() };
         // The request may have ended meanwhile.

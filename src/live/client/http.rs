@@ -1,36 +1,41 @@
-//! [`Http`]: connections to the target, and what a broken one means.
+//! [`Http`]: requests to the target, whichever way they go.
 //!
-//! The one place that builds an HTTP client: no redirects, no hidden repeats, no proxy for loopback, secrets as
-//! sensitive headers. The live probes use it too. Owns no endpoint and no reading of streams.
+//! Generate requests to a plain address go over connections of our own ([`super::wire`]); TLS, proxies and control calls are
+//! the general client's, which is built here and nowhere else: no redirects, no hidden repeats, no proxy for loopback,
+//! secrets as sensitive headers. The live probes use it too. Owns no endpoint and no reading of streams.
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Body, Certificate, Client, ClientBuilder, NoProxy, Proxy, RequestBuilder, Response, Url, redirect};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Body, Certificate, Client, ClientBuilder, NoProxy, Proxy, RequestBuilder, Url, redirect};
 use tokio::time::timeout;
 
 use crate::base::Time;
-use crate::live::client::broken::{io_kind, is_loopback, root_cause, silence_hint, tls_words};
+use crate::live::client::broken::{root_cause, silence_hint};
+use crate::live::client::counts::Counts;
+use crate::live::client::dial::{Dialler, loopbacks};
+use crate::live::client::fault::Stage;
 use crate::live::client::mask::Mask;
 use crate::live::client::reply::Reply;
+use crate::live::client::response::{Response, Trouble};
 use crate::live::client::retry::calendar;
+use crate::live::client::site::Site;
+use crate::live::client::wire::{self, Limits};
 use crate::live::clock::Clock;
 use crate::live::{Secrets, Target};
 use crate::protocol::{CallError, ErrorClass};
 
 /// Hosts that never go through a proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
-/// Words of a connection that nobody took.
-pub(in crate::live) const REFUSED: &str = "connection refused";
+/// Type of all bodies that are sent.
+const JSON: &str = "application/json";
 /// Most bytes read of an answer that is no stream.
 const MOST_BODY: usize = 8 << 20;
 
@@ -61,54 +66,15 @@ pub enum ClientError {
     Setup(String),
 }
 
-/// What the client did on the wire so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ClientCounters {
-    /// Connections opened, or tried.
-    pub connections: u64,
-    /// Requests sent: generate legs and control calls, repeats included.
-    pub requests: u64,
-    /// Bytes of their bodies.
-    pub bytes_sent: u64,
-    /// Generate requests that were sent again.
-    pub retries: u64,
-    /// Answers with status 429 or 503, those that a repeat made good included.
-    pub throttled: u64,
-}
-
-/// Atomic [`ClientCounters`].
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub connections: AtomicU64,
-    pub requests: AtomicU64,
-    pub bytes_sent: AtomicU64,
-    pub retries: AtomicU64,
-    pub throttled: AtomicU64,
-}
-
-impl Counts {
-    pub fn add(counter: &AtomicU64, by: u64) {
-        counter.fetch_add(by, Ordering::Relaxed);
-    }
-
-    pub fn now(&self) -> ClientCounters {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        ClientCounters {
-            connections: read(&self.connections),
-            requests: read(&self.requests),
-            bytes_sent: read(&self.bytes_sent),
-            retries: read(&self.retries),
-            throttled: read(&self.throttled),
-        }
-    }
-}
-
 /// See the module. Cheap to clone; clones share connections and counters.
 #[derive(Debug, Clone)]
 pub struct Http {
     client: Client,
+    dialler: Dialler,
     control: Duration,
-    connect: Duration,
+    limits: Limits,
+    /// Headers of every request.
+    always: HeaderMap,
     proxy: Option<String>,
     /// What servers say passes through it before anybody reads it.
     pub(super) mask: Arc<Mask>,
@@ -119,11 +85,12 @@ impl Http {
     /// For a target: its limits, pool, proxy, certificates and secret headers.
     pub fn new(target: &Target) -> Result<Http, ClientError> {
         let counts = Arc::new(Counts::default());
+        let always = secret_headers(target)?;
         let setup = |error: reqwest::Error| ClientError::Setup(root_cause(&error));
         let mut builder = builder(target.limits.connect, &counts)
             .pool_max_idle_per_host(target.pool)
             .pool_idle_timeout(target.limits.pool_idle)
-            .default_headers(secret_headers(target)?);
+            .default_headers(always.clone());
         if let Some(proxy) = &target.proxy {
             builder = builder.proxy(Proxy::all(proxy).map_err(setup)?.no_proxy(NoProxy::from_string(LOOPBACK)));
         }
@@ -134,9 +101,22 @@ impl Http {
         // The system's certificates take time to load and may be missing: only for who needs them.
         builder = if needs_tls(target) { builder.tls_certs_merge(extra) } else { builder.tls_certs_only(extra) };
         let client = builder.build().map_err(setup)?;
-        let (control, connect) = (target.limits.control, target.limits.connect);
-        let proxy = target.proxy.clone();
-        Ok(Http { client, control, connect, proxy, mask: Arc::new(Mask::of(&target.secrets)), counts })
+        let limits = Limits {
+            connect: target.limits.connect,
+            idle: target.limits.pool_idle,
+            most_idle: target.pool,
+            clock: Clock::start(1.0),
+        };
+        Ok(Http {
+            client,
+            dialler: Dialler::new(&counts),
+            control: target.limits.control,
+            limits,
+            always,
+            proxy: target.proxy.clone(),
+            mask: Arc::new(Mask::of(&target.secrets)),
+            counts,
+        })
     }
 
     /// For calls to whoever has a URL, each within `limit`: no proxy, no TLS of its own, no secrets, no kept connection.
@@ -144,8 +124,17 @@ impl Http {
         let counts = Arc::new(Counts::default());
         let built = builder(limit, &counts).pool_max_idle_per_host(0).tls_certs_only(Vec::new()).build();
         let client = built.map_err(|error| ClientError::Setup(root_cause(&error)))?;
-        let mask = Arc::new(Mask::of(&Secrets::default()));
-        Ok(Http { client, control: limit, connect: limit, proxy: None, mask, counts })
+        let limits = Limits { connect: limit, idle: Duration::ZERO, most_idle: 0, clock: Clock::start(1.0) };
+        Ok(Http {
+            client,
+            dialler: Dialler::new(&counts),
+            control: limit,
+            limits,
+            always: HeaderMap::new(),
+            proxy: None,
+            mask: Arc::new(Mask::of(&Secrets::default())),
+            counts,
+        })
     }
 
     /// GET within the limit of control calls.
@@ -167,17 +156,17 @@ impl Http {
     /// POST of JSON with headers, within the limit of control calls.
     pub async fn post_with(&self, url: &str, headers: &[(&str, &str)], json: Vec<u8>) -> Result<Reply, CallError> {
         let size = json.len();
-        let request = self.client.post(url).header("content-type", "application/json").body(json);
+        let request = self.client.post(url).header(CONTENT_TYPE, JSON).body(json);
         self.call(url, headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)), size).await
     }
 
     async fn call(&self, url: &str, request: RequestBuilder, size: usize) -> Result<Reply, CallError> {
         let clock = Clock::start(1.0);
         let exchange = async {
-            let mut response =
-                self.send(request, size).await.0.map_err(|error| self.broken(&error, Stage::Sending).1)?;
-            let (status, headers) = (response.status().as_u16(), self.head_of(&mut response));
-            let body = self.body_of(response).await.map_err(|error| self.broken(&error, Stage::Reading).1)?;
+            let words = |trouble: Trouble, stage| self.fault(&trouble, stage).1;
+            let mut response = self.send(request, size).await.0.map_err(|trouble| words(trouble, Stage::Sending))?;
+            let (status, headers) = (response.status(), self.head_of(&mut response));
+            let body = self.body_of(response).await.map_err(|trouble| words(trouble, Stage::Reading))?;
             let took = Duration::from_nanos(clock.now().since(Time::ZERO).ns());
             Ok(Reply { status, headers, body, took, came: calendar() })
         };
@@ -191,28 +180,50 @@ impl Http {
         }
     }
 
+    /// Where generate requests to a URL go, and how.
+    pub(super) fn site(&self, url: Url) -> Site {
+        Site::new(url, self.limits, &self.always, self.proxy.is_some())
+    }
+
     /// POST of a generate leg; the answer's head. The body is dropped as soon as it is written: unlike plain bytes, one
     /// that is wrapped is not kept for a redirect. Beside it whether the connection was surely a kept one.
     pub(super) async fn begin(
         &self,
-        url: &Url,
+        site: &Arc<Site>,
         headers: &HeaderMap,
         json: Bytes,
-    ) -> (Result<Response, reqwest::Error>, bool) {
-        let size = json.len();
-        let request = self.client.post(url.clone()).headers(headers.clone()).body(Body::wrap(Full::new(json)));
-        self.send(request, size).await
+    ) -> (Result<Response, Trouble>, bool) {
+        if let Some(plain) = &site.plain {
+            self.count(json.len());
+            let head = plain.head(headers, json.len());
+            let (answer, was_kept) = wire::post(&plain.place, &self.dialler, head, json).await;
+            let answer = answer.map(|answer| Response::Plain(Box::new(answer), Arc::clone(site)));
+            return (answer.map_err(|broken| Trouble::Plain(broken, Arc::clone(site))), was_kept);
+        }
+        let (size, body) = (json.len(), Body::wrap(Full::new(json)));
+        let request = self.client.post(site.url.clone()).header(CONTENT_TYPE, JSON).headers(headers.clone());
+        self.send(request.body(body), size).await
     }
 
-    async fn send(&self, request: RequestBuilder, size: usize) -> (Result<Response, reqwest::Error>, bool) {
-        Counts::add(&self.counts.requests, 1);
-        Counts::add(&self.counts.bytes_sent, size as u64);
+    async fn send(&self, request: RequestBuilder, size: usize) -> (Result<Response, Trouble>, bool) {
+        self.count(size);
         DIALLED
             .scope(Cell::new(false), async {
                 let result = request.send().await;
+                let result = result.map(|response| Response::General(Box::new(response))).map_err(Trouble::General);
                 (result, !DIALLED.with(Cell::get))
             })
             .await
+    }
+
+    fn count(&self, size: usize) {
+        Counts::add(&self.counts.requests, 1);
+        Counts::add(&self.counts.bytes_sent, size as u64);
+    }
+
+    /// Class and words of what went wrong.
+    pub(super) fn fault(&self, trouble: &Trouble, stage: Stage) -> (ErrorClass, String) {
+        trouble.fault(stage, self.proxy.as_deref(), self.limits.connect)
     }
 
     /// The head of an answer, without secrets.
@@ -224,49 +235,14 @@ impl Http {
 
     /// The body of an answer that is no stream, without secrets, up to a limit; to its end where it is shorter, so that
     /// the connection is kept.
-    pub(super) async fn body_of(&self, mut response: Response) -> Result<Bytes, reqwest::Error> {
+    pub(super) async fn body_of(&self, mut response: Response) -> Result<Bytes, Trouble> {
         let mut body = Vec::new();
-        while body.len() < MOST_BODY {
-            let Some(piece) = response.chunk().await? else { break };
-            body.extend_from_slice(&piece);
-        }
+        while body.len() < MOST_BODY && response.read(|piece| body.extend_from_slice(piece)).await? {}
         let masked = match self.mask.data(&body) {
             Cow::Owned(masked) => Some(masked),
             Cow::Borrowed(_) => None,
         };
         Ok(masked.unwrap_or(body).into())
-    }
-
-    /// Class and words of a transport error.
-    pub(super) fn broken(&self, error: &reqwest::Error, stage: Stage) -> (ErrorClass, String) {
-        let host = error.url().and_then(authority).unwrap_or_else(|| "the target".into());
-        let cause = tls_words(error).unwrap_or_else(|| root_cause(error));
-        let proxy = self.proxy.as_ref().filter(|_| !error.url().is_some_and(is_loopback));
-        let through = proxy.map_or(String::new(), |proxy| format!(" through the proxy {proxy} (live.proxy)"));
-        if error.is_connect() && error.is_timeout() {
-            let hint = error.url().map_or("", |url| silence_hint(url.as_str()));
-            let message = format!("no connection to {host}{through} within {:?}{hint}", self.connect);
-            return (ErrorClass::ConnectTimeout, message);
-        }
-        if error.is_connect() || error.is_dns() {
-            let message = match (io_kind(error), proxy) {
-                (Some(io::ErrorKind::ConnectionRefused), Some(proxy)) => {
-                    format!("the proxy {proxy} takes no connection; start it, or correct live.proxy")
-                }
-                (Some(io::ErrorKind::ConnectionRefused), None) => format!("{REFUSED} by {host}"),
-                _ => format!("cannot connect to {host}{through}: {cause}"),
-            };
-            return (ErrorClass::WorkerLost, message);
-        }
-        if cause.contains("invalid HTTP") && error.url().is_some_and(|url| url.scheme() == "http") {
-            let message = format!("the answer of {host} is no HTTP ({cause}); if it speaks TLS, write https://");
-            return (ErrorClass::BadAnswer, message);
-        }
-        let (class, words) = match stage {
-            Stage::Sending => (ErrorClass::ConnectionClosed, "connection closed before the answer"),
-            Stage::Reading => (ErrorClass::ConnectionClosed, "connection closed in the middle of the answer"),
-        };
-        (class, format!("{words} of {host} ({cause})"))
     }
 }
 
@@ -286,22 +262,6 @@ fn builder(connect: Duration, counts: &Arc<Counts>) -> ClientBuilder {
         .connector_layer(CountConnections { counts: counts.clone() })
 }
 
-/// Where an exchange broke.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Before the head of the answer.
-    Sending,
-    /// After it.
-    Reading,
-}
-
-/// The connection surely carried the request and closed without a byte of an answer.
-pub(super) fn closed_unanswered(error: &reqwest::Error) -> bool {
-    let closed = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe, io::ErrorKind::UnexpectedEof];
-    let incomplete = root_cause(error).contains("connection closed before message completed");
-    !error.is_connect() && (incomplete || io_kind(error).is_some_and(|kind| closed.contains(&kind)))
-}
-
 /// Parses a base URL.
 pub(super) fn base_url(url: &str) -> Result<Url, ClientError> {
     let wrong = |cause: String| ClientError::Url { url: without_user(url), cause };
@@ -318,17 +278,6 @@ fn without_user(url: &str) -> String {
         (Some(scheme), Some(at)) if at > scheme => format!("{}{}", &url[..scheme + 3], &url[at + 1..]),
         _ => url.to_owned(),
     }
-}
-
-pub(super) fn authority(url: &Url) -> Option<String> {
-    let host = url.host_str()?;
-    Some(url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
-}
-
-/// Addresses of `localhost`, which is either, whatever the system's tables say. The second's error is the one told, and a
-/// machine without IPv6 has none of interest.
-pub(in crate::live) fn loopbacks() -> [IpAddr; 2] {
-    [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()]
 }
 
 fn needs_tls(target: &Target) -> bool {

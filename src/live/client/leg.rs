@@ -3,20 +3,23 @@
 //! Keeps what came before a break. Bounds: connect (the HTTP client's), first token, silence. Owns no repeat, no second
 //! leg, and no choice of worker.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
-use reqwest::{Response, Url};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::base::Time;
-use crate::live::client::http::{self, Stage};
+use crate::live::client::fault::Stage;
 use crate::live::client::line::Line;
+use crate::live::client::patience::Patience;
+use crate::live::client::response::Response;
 use crate::live::client::retry;
+use crate::live::client::site::Site;
 use crate::live::client::sse::{SseParser, TooLong};
-use crate::live::client::tally::Tally;
+use crate::live::client::tally::{Tally, Wrong};
 use crate::live::client::words::{self, Words};
 use crate::protocol::{ErrorClass, Finish};
 
@@ -27,7 +30,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// Longest wait for that end before the answer is told: servers send it right behind the end mark.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Turns of the runtime in which a connection whose body has been read is back among the kept ones.
+/// Turns of the runtime in which a connection whose body has been read is back among the kept ones of the general client.
 const SETTLE_TURNS: u32 = 3;
 
 /// How a leg ended.
@@ -46,12 +49,14 @@ pub(super) struct LegEnd {
     pub last_event: Vec<u8>,
     /// The rest of a body that nobody needs but its connection.
     pub rest: Option<Response>,
+    /// Its connection goes back some turns of the runtime after its body has been read.
+    pub is_given_back_later: bool,
 }
 
 /// What is posted, and where.
 #[derive(Debug)]
 pub(super) struct Post<'p> {
-    pub url: &'p Url,
+    pub site: &'p Arc<Site>,
     pub headers: &'p HeaderMap,
     pub body: Bytes,
     pub asked: Asked<'p>,
@@ -71,9 +76,6 @@ pub(super) struct Asked<'a> {
 /// It may be sent again, after this wait if the server names one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Again(pub Option<Duration>);
-
-/// Time left for a read, and what it means when it is used up.
-type Bound = Option<(Duration, ErrorClass)>;
 
 impl LegEnd {
     pub fn fail(&mut self, class: ErrorClass, message: String) {
@@ -100,69 +102,67 @@ impl LegEnd {
     /// Reads the body to its end where that is near, and lets its connection go back: it is free before the next request
     /// looks for one.
     pub async fn settle(&mut self) {
-        if let Some(rest) = &mut self.rest {
-            let to_the_end = async { while let Ok(Some(_)) = rest.chunk().await {} };
-            if timeout(SETTLE, to_the_end).await.is_ok() {
-                self.rest = None;
-            }
+        if let Some(rest) = &mut self.rest
+            && timeout(SETTLE, rest.skip()).await.is_ok()
+        {
+            self.rest = None;
         }
-        for _ in 0..SETTLE_TURNS {
-            tokio::task::yield_now().await;
+        if self.is_given_back_later {
+            for _ in 0..SETTLE_TURNS {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
     /// Reads what is left of the body, for a moment, so that its connection is kept.
     pub async fn drain(&mut self) {
         let Some(mut rest) = self.rest.take() else { return };
-        let to_the_end = async { while let Ok(Some(_)) = rest.chunk().await {} };
         // A server that keeps it open loses the connection.
-        let _ = timeout(DRAIN, to_the_end).await;
+        let _ = timeout(DRAIN, rest.skip()).await;
     }
 }
 
 /// Posts a leg and reads its answer into `end`, which holds what came so far whenever this is dropped.
 pub(super) async fn run(line: &Line, post: Post<'_>, end: &mut LegEnd) {
-    let posting = line.http.begin(post.url, post.headers, post.body);
-    let (result, was_kept) = match bounded(line.read_bound(post.asked.sent, false), posting).await {
+    let mut patience = Patience::new(line, post.asked.sent);
+    let posting = line.http.begin(post.site, post.headers, post.body);
+    let (result, was_kept) = match patience.wait(posting).await {
         Ok(answer) => answer,
-        Err((limit, class)) => return end.fail(class, line.too_long(limit, class)),
+        Err((class, message)) => return end.fail(class, message),
     };
     match result {
-        Ok(response) => read(line, response, post.asked, end).await,
-        Err(error) => {
-            end.again = (was_kept && http::closed_unanswered(&error)).then_some(Again(None));
-            let (class, message) = line.http.broken(&error, Stage::Sending);
+        Ok(response) => read(line, response, post.asked, patience, end).await,
+        Err(trouble) => {
+            end.again = (was_kept && trouble.is_closed_unanswered()).then_some(Again(None));
+            let (class, message) = line.http.fault(&trouble, Stage::Sending);
             end.fail(class, message);
         }
     }
 }
 
-async fn bounded<T>(bound: Bound, work: impl Future<Output = T>) -> Result<T, (Duration, ErrorClass)> {
-    match bound {
-        None => Ok(work.await),
-        Some((limit, class)) => timeout(limit, work).await.map_err(|_| (limit, class)),
-    }
-}
-
-async fn read(line: &Line, mut response: Response, asked: Asked<'_>, end: &mut LegEnd) {
+async fn read(line: &Line, mut response: Response, asked: Asked<'_>, patience: Patience<'_>, end: &mut LegEnd) {
     let status = response.status();
-    end.status = Some(status.as_u16());
+    end.status = Some(status);
     end.head = line.http.head_of(&mut response);
     end.tally = Tally::of(asked.tokens);
-    if !status.is_success() {
+    end.is_given_back_later = response.is_given_back_later();
+    if !(200..300).contains(&status) {
         return refused(line, end, response).await;
     }
-    if let Some(message) = unreadable(status.as_u16(), &end.head) {
+    if let Some(message) = unreadable(status, &end.head) {
         return end.fail(ErrorClass::BadAnswer, message);
     }
     // Without a type it may be a stream; a wrong type is no stream whatever it holds.
-    let kind = end.head.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
-    match kind {
-        Some(kind) if !kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream") => {
-            no_stream(line, end, response, &kind).await
-        }
-        _ => stream(line, end, response, asked).await,
+    let other = end.head.get(CONTENT_TYPE).filter(|kind| !is_stream(kind.as_bytes()));
+    match other.map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned()) {
+        Some(kind) => no_stream(line, end, response, &kind).await,
+        None => stream(line, end, response, asked, patience).await,
     }
+}
+
+fn is_stream(kind: &[u8]) -> bool {
+    const STREAM: &[u8] = b"text/event-stream";
+    kind.trim_ascii_start().get(..STREAM.len()).is_some_and(|start| start.eq_ignore_ascii_case(STREAM))
 }
 
 /// Why a successful answer holds no events whatever comes.
@@ -210,8 +210,8 @@ async fn refused(line: &Line, end: &mut LegEnd, response: Response) {
 async fn no_stream(line: &Line, end: &mut LegEnd, response: Response, kind: &str) {
     let body = match timeout(line.target.limits.control, line.http.body_of(response)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(error)) => {
-            let (class, message) = line.http.broken(&error, Stage::Reading);
+        Ok(Err(trouble)) => {
+            let (class, message) = line.http.fault(&trouble, Stage::Reading);
             return end.fail(class, message);
         }
         Err(_) => {
@@ -227,41 +227,61 @@ async fn no_stream(line: &Line, end: &mut LegEnd, response: Response, kind: &str
     end.fail(ErrorClass::BadAnswer, format!("the answer is {kind}, not an event stream: {}", words.message));
 }
 
-async fn stream(line: &Line, end: &mut LegEnd, mut response: Response, asked: Asked<'_>) {
-    let keeps_last = !asked.pointer.is_empty();
+async fn stream(line: &Line, end: &mut LegEnd, mut response: Response, asked: Asked<'_>, mut patience: Patience<'_>) {
     let mut parser = SseParser::new(MOST_EVENT);
     loop {
-        let bound = line.read_bound(asked.sent, end.tally.first.is_some());
-        let piece = match bounded(bound, response.chunk()).await {
-            Ok(Ok(Some(piece))) => piece,
-            Ok(Ok(None)) => break,
-            Ok(Err(error)) => {
-                let (class, message) = line.http.broken(&error, Stage::Reading);
-                return end.fail(class, message);
-            }
-            Err((limit, class)) => return end.fail(class, line.too_long(limit, class)),
-        };
-        let now = line.clock.now();
-        let mut wrong = Ok(());
-        let LegEnd { tally, last_event, .. } = &mut *end;
-        let parsed = parser.push(&piece, |data| {
-            if wrong.is_ok() && !tally.done {
-                let data = &*line.http.mask.data(data);
-                wrong = tally.take(now, data);
-                if keeps_last && !tally.done && !data.is_empty() {
-                    last_event.clear();
-                    last_event.extend_from_slice(data);
-                }
+        // All that comes at once came at one time.
+        let (mut at, mut wrong) = (None, Ok(()));
+        let taking = response.read(|piece| {
+            let now = *at.get_or_insert_with(|| line.clock.now());
+            if wrong.is_ok() {
+                wrong = take(line, &mut parser, end, (now, piece), asked);
             }
         });
-        let too_long = |error: TooLong| (ErrorClass::BadAnswer, error.to_string());
-        if let Err((class, message)) = wrong.and_then(|()| parsed.map_err(too_long)) {
+        let more = match patience.wait(taking).await {
+            Ok(Ok(more)) => more,
+            Ok(Err(trouble)) => {
+                // What came before it may have been wrong already.
+                let (class, message) = wrong.err().unwrap_or_else(|| line.http.fault(&trouble, Stage::Reading));
+                return end.fail(class, message);
+            }
+            Err((class, message)) => return end.fail(class, message),
+        };
+        if let Err((class, message)) = wrong {
             return end.fail(class, message);
         }
         if end.tally.done {
-            end.rest = Some(response);
+            end.rest = Some(response).filter(|response| !response.is_over());
             break;
         }
+        if !more {
+            break;
+        }
+        patience.hear(at.unwrap_or_else(|| line.clock.now()), end.tally.first.is_some());
     }
     end.finish = Some(end.tally.verdict());
+}
+
+/// Takes in a piece of the body that came then.
+fn take(
+    line: &Line,
+    parser: &mut SseParser,
+    end: &mut LegEnd,
+    (now, piece): (Time, &[u8]),
+    asked: Asked<'_>,
+) -> Result<(), Wrong> {
+    let keeps_last = !asked.pointer.is_empty();
+    let mut wrong = Ok(());
+    let LegEnd { tally, last_event, .. } = end;
+    let parsed = parser.push(piece, |data| {
+        if wrong.is_ok() && !tally.done {
+            let data = &*line.http.mask.data(data);
+            wrong = tally.take(now, data);
+            if keeps_last && !tally.done && !data.is_empty() {
+                last_event.clear();
+                last_event.extend_from_slice(data);
+            }
+        }
+    });
+    wrong.and_then(|()| parsed.map_err(|error: TooLong| (ErrorClass::BadAnswer, error.to_string())))
 }

@@ -8,16 +8,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use reqwest::Url;
 use reqwest::header::HeaderValue;
 use tokio::sync::mpsc;
 
 use crate::base::{Rng, Role, SessionIx, Time, WorkerId};
 use crate::cluster::{PdRouter, RouteAsk};
-use crate::live::client::http::{self, ClientError, Counts, Http};
+use crate::live::client::counts::Counts;
+use crate::live::client::fault::REFUSED;
+use crate::live::client::http::{self, ClientError, Http};
 use crate::live::client::observed::Observed;
 use crate::live::client::outbox::Outbox;
 use crate::live::client::routes::Routes;
+use crate::live::client::site::Site;
 use crate::live::client::words;
 use crate::live::clock::Clock;
 use crate::live::{Heard, Target};
@@ -37,8 +39,8 @@ pub(super) struct Line {
     pub observed: Observed,
     /// Ids of the sessions, to know them when a worker names one.
     pub sessions: HashMap<String, SessionIx>,
-    workers: BTreeMap<WorkerId, Url>,
-    router: Option<Url>,
+    workers: BTreeMap<WorkerId, Arc<Site>>,
+    router: Option<Arc<Site>>,
     joiner: Mutex<Joiner>,
     incarnations: Mutex<BTreeMap<WorkerId, Identities>>,
     echo: Mutex<HashMap<SessionIx, HeaderValue>>,
@@ -79,10 +81,14 @@ impl Line {
         seed: u64,
     ) -> Result<Line, ClientError> {
         let path = target.dialect.path();
-        let url = |base: &str| http::base_url(&format!("{}{path}", base.trim_end_matches('/')));
+        let http = Http::new(&target)?;
+        let site = |base: &str| {
+            let url = http::base_url(&format!("{}{path}", base.trim_end_matches('/')))?;
+            Ok::<_, ClientError>(Arc::new(http.site(url)))
+        };
         let endpoints = target.addresses.workers();
-        let workers = endpoints.map(|(worker, at)| Ok((worker, url(&at.url)?))).collect::<Result<_, ClientError>>()?;
-        let router = target.addresses.router.as_deref().map(url).transpose()?;
+        let workers = endpoints.map(|(worker, at)| Ok((worker, site(&at.url)?))).collect::<Result<_, ClientError>>()?;
+        let router = target.addresses.router.as_deref().map(site).transpose()?;
         let joiner = Joiner {
             router: PdRouter::new(&target.router_config),
             rooms: Rng::new(seed, 0),
@@ -90,7 +96,7 @@ impl Line {
             in_flight: BTreeMap::new(),
         };
         Ok(Line {
-            http: Http::new(&target)?,
+            http,
             clock,
             heard,
             routes: Routes::default(),
@@ -107,12 +113,12 @@ impl Line {
     }
 
     /// Where generate requests to a worker go.
-    pub fn generate_url(&self, worker: WorkerId) -> Option<&Url> {
+    pub fn generate_site(&self, worker: WorkerId) -> Option<&Arc<Site>> {
         self.workers.get(&worker)
     }
 
     /// Where generate requests to the router go.
-    pub fn router_url(&self) -> Option<&Url> {
+    pub fn router_site(&self) -> Option<&Arc<Site>> {
         self.router.as_ref()
     }
 
@@ -137,27 +143,25 @@ impl Line {
         at
     }
 
-    /// Wall time left for the first token of a request sent then.
-    fn first_token_left(&self, sent: Time) -> Option<Duration> {
-        let limit = self.target.limits.first_token?;
-        Some(limit.saturating_sub(self.clock.wall(self.clock.now().since(sent))))
-    }
-
-    /// Longest wait for the next bytes. Up to the first token its own limit governs where there is one.
-    pub fn read_bound(&self, sent: Time, has_token: bool) -> Option<(Duration, ErrorClass)> {
-        let first = if has_token { None } else { self.first_token_left(sent) };
-        let first = first.map(|left| (left, ErrorClass::FirstTokenTimeout));
-        first.or_else(|| Some((self.target.limits.stall?, ErrorClass::Stalled)))
+    /// Wall time left until the next bytes of an answer must have come: it was sent then, and the last ones came then. Up to
+    /// the first token its own limit governs where there is one. `None`: nothing bounds it.
+    pub fn wait_left(&self, sent: Time, heard: Time, has_token: bool) -> Option<(Duration, ErrorClass)> {
+        let limits = &self.target.limits;
+        let (limit, from, class) = match limits.first_token.filter(|_| !has_token) {
+            Some(limit) => (limit, sent, ErrorClass::FirstTokenTimeout),
+            None => (limits.stall?, heard, ErrorClass::Stalled),
+        };
+        Some((limit.saturating_sub(self.clock.wall(self.clock.now().since(from))), class))
     }
 
     /// Words for a limit that ran out, in time of the run as it was configured.
-    pub fn too_long(&self, limit: Duration, class: ErrorClass) -> String {
-        match (class, self.target.limits.first_token) {
-            (ErrorClass::FirstTokenTimeout, Some(most)) => {
-                format!("no first token within {} s", self.run_seconds(most))
-            }
-            _ => format!("no data for {} s", self.run_seconds(limit)),
-        }
+    pub fn too_long(&self, class: ErrorClass) -> String {
+        let limits = &self.target.limits;
+        let (words, limit) = match class {
+            ErrorClass::FirstTokenTimeout => ("no first token within", limits.first_token),
+            _ => ("no data for", limits.stall),
+        };
+        format!("{words} {} s", self.run_seconds(limit.unwrap_or_default()))
     }
 
     /// Seconds of the run in a wall time, to the millisecond: dividing by its speed has rounded them.
@@ -227,7 +231,7 @@ impl Line {
 
     /// A call to a worker failed with these words. When nobody listened, what answers there next is another process.
     pub fn failed_at(&self, worker: WorkerId, message: &str) {
-        if message.contains(http::REFUSED) {
+        if message.contains(REFUSED) {
             locked(&self.incarnations).entry(worker).or_default().lost = true;
         }
     }

@@ -9,6 +9,9 @@
 mod body;
 mod broken;
 mod control;
+mod counts;
+mod dial;
+mod fault;
 mod flight;
 mod http;
 mod landing;
@@ -17,14 +20,18 @@ mod line;
 mod mask;
 mod observed;
 mod outbox;
+mod patience;
 mod reply;
+mod response;
 mod retry;
 mod routes;
+mod site;
 mod sse;
 mod tally;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod wire;
 mod words;
 
 use std::collections::BTreeMap;
@@ -50,10 +57,12 @@ use line::{Line, locked};
 use outbox::Outbox;
 
 pub use control::Looker;
-pub(in crate::live) use http::{REFUSED, loopbacks};
-pub use observed::Seen;
+pub(in crate::live) use dial::loopbacks;
+pub(in crate::live) use fault::REFUSED;
 
-pub use http::{ClientCounters, ClientError, Http};
+pub use counts::ClientCounters;
+pub use http::{ClientError, Http};
+pub use observed::Seen;
 pub use reply::{Reply, shortened};
 pub use routes::{Prober, Probing};
 pub use sse::{SseParser, TooLong};

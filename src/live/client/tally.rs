@@ -21,6 +21,9 @@ use crate::protocol::{ErrorClass, Finish, TokenRun};
 /// without counts may cut a token's text into several chunks, which is no flood.
 const OVERRUN: u32 = 64;
 
+/// Events that brought tokens for which there is room from the start.
+const RUNS_AT_FIRST: u32 = 32;
+
 /// What a server may not send: its class and words.
 pub(super) type Wrong = (ErrorClass, String);
 
@@ -125,7 +128,7 @@ enum Reason<'a> {
 impl Tally {
     /// Of the answer to a request for `asked` tokens.
     pub fn of(asked: u32) -> Tally {
-        Tally { asked: Some(asked), ..Tally::default() }
+        Tally { asked: Some(asked), runs: Vec::with_capacity(asked.min(RUNS_AT_FIRST) as usize), ..Tally::default() }
     }
 
     /// Takes the data of one event that was complete at `now`. `Err`: it is not what a server may send, or so much that no

@@ -13,7 +13,7 @@ use memchr::memchr_iter;
 
 use crate::base::{RequestIx, Rng};
 use crate::kv::{BlockPath, BlockTokens, BlockTree, NodeId};
-use crate::live::decimal::{Digits, decimal};
+use crate::live::decimal::{Decimal, decimal};
 use crate::trace::Trace;
 
 /// Stream of the generator of what no block covers.
@@ -146,7 +146,7 @@ impl Tokens {
         let text = &mut self.cache.nodes[node.ix()];
         let before = text.bytes();
         let missing = wanted.saturating_sub(text.ends.len());
-        text.text.reserve_exact(missing * tree.block_size() as usize * self.width);
+        text.text.reserve_exact(missing * tree.block_size() as usize * self.width + Decimal::ROOM);
         text.ends.reserve_exact(missing);
         for &id in &tree.node_ids(node)[text.ends.len().min(wanted)..wanted] {
             write_ids(&mut text.text, self.ids.of_block(id, tree.block_size()));
@@ -219,7 +219,7 @@ fn offset_of(text: &[u8], nth: u32) -> usize {
 
 fn write_ids(out: &mut Vec<u8>, ids: impl Iterator<Item = u32>) {
     for id in ids {
-        out.extend_from_slice(decimal(id, &mut Digits::default()));
+        decimal(id).push_to(out);
         out.push(b',');
     }
 }

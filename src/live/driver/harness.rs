@@ -63,10 +63,10 @@ impl Sampler {
 
 async fn sample(wall: Clock, lags_us: Arc<Mutex<Histogram<u64>>>) {
     // Without a timer there is no lag to tell; the loop itself reports that it has none.
-    let Ok(alarm) = Alarm::new() else { return };
+    let Ok(mut alarm) = Alarm::new() else { return };
     loop {
         let due = wall.now() + wall.of_wall(SAMPLE_EVERY);
-        if alarm.sleep(wall.until(due)).await.is_err() {
+        if alarm.wait_until(&wall, due).await.is_err() {
             return;
         }
         let lag_us = wall.now().since(due).ns() / 1000;

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -16,6 +17,10 @@ use crate::replay::{Observer, Progress};
 
 /// Longest time until the observer is asked again whether to go on.
 const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// Time in which more may come before what has come is taken: waking this thread for each record would cost the driver
+/// more than the record.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// From the driver.
 #[derive(Debug)]
@@ -62,6 +67,8 @@ impl Relay<'_> {
             match tells.recv_timeout(ASK_EVERY) {
                 Ok(told) => {
                     self.take(told)?;
+                    // Nobody unparks it; an early wake would cost nothing but itself.
+                    thread::park_timeout(GATHER);
                     tells.try_iter().try_for_each(|told| self.take(told))?;
                     self.observer.idle()?;
                 }

@@ -86,7 +86,7 @@ impl<'t, W: Wire> Turning<'t, W> {
 
     /// Runs until every request has its record. Error: no timer.
     pub async fn run(mut self) -> io::Result<Self> {
-        let alarm = Alarm::new()?;
+        let mut alarm = Alarm::new()?;
         alarm.sleep(self.clock.until_start()).await?;
         loop {
             if self.carry() {
@@ -95,7 +95,7 @@ impl<'t, W: Wire> Turning<'t, W> {
             } else if self.replayer.is_done() {
                 break;
             } else {
-                self.wait(&alarm).await?;
+                self.wait(&mut alarm).await?;
             }
             self.look_around();
         }
@@ -115,11 +115,11 @@ impl<'t, W: Wire> Turning<'t, W> {
     }
 
     /// Waits until something is due, said or wished.
-    async fn wait(&mut self, alarm: &Alarm) -> io::Result<()> {
+    async fn wait(&mut self, alarm: &mut Alarm) -> io::Result<()> {
         let timer = self.replayer.poll_timeout().map(|(at, _)| at);
         let due = timer.into_iter().chain(self.drained_at).chain([self.progress_at]).min().unwrap_or(Time::MAX);
         select! {
-            waited = alarm.sleep(self.clock.until(due)) => waited?,
+            waited = alarm.wait_until(&self.clock, due) => waited?,
             Some(heard) = self.hears.recv() => self.hear(heard),
             halt = &mut self.halted, if !self.broken_off => self.halt(halt.unwrap_or(Halt::Now)),
         }

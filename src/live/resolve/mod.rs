@@ -15,6 +15,7 @@ use crate::live::driver::{Connections, Descriptors, Shortage};
 use crate::live::probe::{self, Engine, Facts, Health, RouteFault, RouteMap};
 use crate::live::{Accounts, Addresses, Dialect, Endpoint, Limits, Retries, Secrets, Target};
 use crate::record::{RouterFact, TargetFacts, TargetWorker};
+use crate::replay::Mechanism;
 use crate::scenario::{Address, Legs, Needs, RouterKind, SESSIONS_REACH_P, Scenario, TargetKind, resolve_router};
 
 pub(in crate::live) use judge::{adopt, refuse};
@@ -178,8 +179,8 @@ fn absent(seen: &Facts) -> Vec<WorkerId> {
 
 /// Open files of a run against this target, checked against the limit. `at_once`: requests on the wire as planned; `None`
 /// where the scenario itself asks for as many as its limits allow.
-pub fn descriptors(target: &Target, kind: TargetKind, at_once: Option<u32>) -> Result<Descriptors, Shortage> {
-    let most = target.pool as u64;
+pub fn descriptors(target: &Target, scenario: &Scenario, at_once: Option<u32>) -> Result<Descriptors, Shortage> {
+    let (most, kind) = (target.pool as u64, scenario.live.target);
     let expected = at_once.map_or(most, |planned| most.min(u64::from(planned)));
     let per_request = match (kind, target.addresses.router.is_some() || target.legs == Legs::Direct) {
         // Both ends of client to router, router to P and to D, D to P are this program's.
@@ -188,8 +189,15 @@ pub fn descriptors(target: &Target, kind: TargetKind, at_once: Option<u32>) -> R
         (TargetKind::Sglang | TargetKind::Openai, _) if target.legs == Legs::Direct => 2,
         (TargetKind::Sglang | TargetKind::Openai, _) => 1,
     };
+    // Calls about sessions have connections of their own, which are kept for a while.
+    let per_call = match (scenario.replay.mechanism, kind) {
+        (Mechanism::Kvc, TargetKind::Embedded) => 2,
+        (Mechanism::Kvc, TargetKind::Sglang | TargetKind::Openai) => 1,
+        (Mechanism::Pd | Mechanism::Dp, _) => 0,
+    };
+    let each = per_request + per_call;
     let workers = target.addresses.workers().count() as u64;
-    Descriptors::check(Connections { most: most * per_request, expected: expected * per_request }, workers * 8)
+    Descriptors::check(Connections { most: most * each, expected: expected * each }, workers * 8)
 }
 
 /// The target as the scenario describes it, before anybody looked.

@@ -28,12 +28,16 @@ enum Framing {
     Length(usize),
     /// Until the connection closes.
     Close,
+    /// The pieces are all there is, head included.
+    Raw,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum End {
     /// Proper end; the connection is kept.
     Complete,
+    /// Proper end, and the connection is closed.
+    Leave,
     /// Closed without it.
     Fin,
     /// Reset.
@@ -135,7 +139,15 @@ impl Script {
         Script { framing: Framing::Close, end: End::Fin, ..self }
     }
 
+    /// These bytes and nothing else.
+    pub fn raw(text: &str) -> Script {
+        Script { framing: Framing::Raw, ..Script::stream() }.then(0, text)
+    }
+
     fn head(&self) -> String {
+        if self.framing == Framing::Raw {
+            return String::new();
+        }
         let mut head = format!("HTTP/1.1 {} X\r\n", self.status);
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
@@ -144,6 +156,7 @@ impl Script {
             Framing::Chunked => head.push_str("transfer-encoding: chunked\r\n\r\n"),
             Framing::Length(length) => head.push_str(&format!("content-length: {length}\r\n\r\n")),
             Framing::Close => head.push_str("connection: close\r\n\r\n"),
+            Framing::Raw => {}
         }
         head
     }
@@ -221,7 +234,7 @@ async fn connection_of(
         match script.end {
             End::Nothing => return Ok(()),
             End::Mute => return until_closed(&mut stream).await,
-            End::Complete | End::Fin | End::Rst | End::Hang => {}
+            End::Complete | End::Leave | End::Fin | End::Rst | End::Hang => {}
         }
         stream.write_all(script.head().as_bytes()).await?;
         for (after, bytes) in &script.pieces {
@@ -240,8 +253,8 @@ async fn connection_of(
         }
         locked(log).written += 1;
         match script.end {
-            End::Complete if script.framing == Framing::Chunked => stream.write_all(b"0\r\n\r\n").await?,
-            End::Complete | End::Nothing | End::Mute => {}
+            End::Complete | End::Leave if script.framing == Framing::Chunked => stream.write_all(b"0\r\n\r\n").await?,
+            End::Complete | End::Leave | End::Nothing | End::Mute => {}
             End::Fin => return stream.shutdown().await,
             End::Rst => {
                 // Let what was sent arrive before the reset takes it away.
@@ -249,6 +262,9 @@ async fn connection_of(
                 return stream.set_zero_linger();
             }
             End::Hang => return until_closed(&mut stream).await,
+        }
+        if script.end == End::Leave {
+            return stream.shutdown().await;
         }
     }
 }

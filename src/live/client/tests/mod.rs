@@ -10,3 +10,4 @@ mod served;
 mod stream;
 pub mod support;
 mod tls;
+mod wire;

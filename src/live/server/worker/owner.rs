@@ -103,7 +103,7 @@ impl Owner {
 
     /// Until every sender is gone. Errors: the kernel gives no timer.
     pub async fn run(mut self, mut inbox: Inbox) -> io::Result<()> {
-        let alarm = Alarm::new()?;
+        let mut alarm = Alarm::new()?;
         let mut watch = self.triggers.watch();
         self.begin_faults(self.clock.now());
         loop {
@@ -116,7 +116,7 @@ impl Owner {
                 },
                 // The triggers are ours too, so their news never end.
                 Ok(()) = watch.changed() => self.begin_faults(self.clock.now()),
-                woken = sleep(&alarm, &self.clock, wake) => woken?,
+                woken = sleep(&mut alarm, &self.clock, wake) => woken?,
             }
             for _ in 1..TURN {
                 let Ok(message) = inbox.next_now() else { break };
@@ -260,9 +260,9 @@ impl Drop for Owner {
 }
 
 /// Waits for the node's next wake; for ever when it has none.
-async fn sleep(alarm: &Alarm, clock: &Clock, wake: Option<Time>) -> io::Result<()> {
+async fn sleep(alarm: &mut Alarm, clock: &Clock, wake: Option<Time>) -> io::Result<()> {
     match wake {
-        Some(at) => alarm.sleep(clock.until(at)).await,
+        Some(at) => alarm.wait_until(clock, at).await,
         None => std::future::pending().await,
     }
 }

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::Value;
 
 use crate::live::api::ChatMessage;
-use crate::live::decimal::{Digits, decimal};
+use crate::live::decimal::decimal;
 
 /// Words that are no token's are spread over so many ids.
 const HASHED_IDS: u64 = 1 << 20;
@@ -32,7 +32,7 @@ pub(super) fn append_list(list: &mut String, ids: &[u32]) {
 }
 
 fn append_number(text: &mut String, number: u32) {
-    text.extend(decimal(number, &mut Digits::default()).iter().map(|digit| char::from(*digit)));
+    text.extend(decimal(number).digits().iter().map(|digit| char::from(*digit)));
 }
 
 /// Tokens of a text.
