@@ -17,6 +17,8 @@ mod requests;
 mod sample;
 mod sessions;
 mod split;
+#[cfg(test)]
+mod tests;
 mod threshold;
 mod workers;
 

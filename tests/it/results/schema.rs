@@ -56,7 +56,7 @@ fn the_walker_sees_what_breaks_a_schema() {
 }
 
 /// Violations of the keywords our schemas use.
-fn problems(value: &Value, schema: &Value, root: &Value, at: &str) -> Vec<String> {
+pub fn problems(value: &Value, schema: &Value, root: &Value, at: &str) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(name) = schema["$ref"].as_str() {
         let target = root.pointer(name.trim_start_matches('#')).unwrap();
