@@ -8,6 +8,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tools=(smg==1.13.0 pyzmq==27.3.0 msgpack==1.2.4 msgspec==0.23.0 pydantic==2.14.4)
+# What the notebooks need.
+tools+=(polars==2.1.0 altair==6.3.0 nbclient==0.11.0 nbformat==5.11.1 ipykernel==7.4.0)
+# An independent implementation of our statistics.
+tools+=(numpy==2.4.6 scipy==1.17.1)
 # Of these only the one module that publishes KV events is kept; the rest of an engine needs an accelerator.
 engines=(vllm==0.33.0:vllm/distributed/kv_events.py sglang==0.5.23:sglang/srt/disaggregation/kv_events.py)
 venv=${CARGO_TARGET_DIR:-target}/test-tools

@@ -1,9 +1,11 @@
 //! `pdreplay diff` as its users meet it: exit codes, refusals, groups, repeats made for it, formats.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
+use crate::live::support::process::python_with;
 use crate::run::{Ran, Scratch, root};
 
 /// A small generated trace, replayed with two caps.
@@ -209,4 +211,26 @@ fn starvation_is_an_exit_code_where_it_is_asked_for() {
     ];
     scratch.run(&base).code(1);
     scratch.run(&[&base[..], &["--replicas", "2"]].concat()).code(1);
+}
+
+#[test]
+fn the_statistics_are_those_of_numpy_and_scipy() {
+    let Some(python) = python_with("numpy, scipy", "numpy or scipy") else { return };
+    let scratch = two_runs();
+    let jitter = ["--set", "admission.cap_max=1", "--set", "replay.arrival_jitter_ms=500", "--replicas", "3"];
+    replay(&scratch, "many", &jitter);
+    let groups = ["outputs/many/r01,outputs/many/r02,outputs/many/r03", "outputs/a"];
+    for sides in [["outputs/a", "outputs/b"], groups] {
+        let report = diff(&scratch, &[&sides[..], &["--json", "--resamples", "2000"]].concat()).code(0);
+        scratch.write("report.json", &report.stdout);
+        let checked = Command::new(&python)
+            .arg(root().join("scripts/check_statistics.py"))
+            .arg("report.json")
+            .args(sides)
+            .current_dir(scratch.path())
+            .output()
+            .unwrap();
+        let checked = Ran::of(checked).code(0);
+        assert!(checked.stdout.contains("agree with numpy and scipy"), "{checked:?}");
+    }
 }

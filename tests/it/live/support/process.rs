@@ -155,9 +155,15 @@ pub fn tool(name: &str) -> Option<PathBuf> {
 
 /// Python with libzmq and msgpack, or a skip as of [`tool`].
 pub fn python() -> Option<PathBuf> {
+    python_with("zmq, msgpack", "pyzmq")
+}
+
+/// Python with these modules, or a skip as of [`tool`] that names what is missing.
+pub fn python_with(modules: &str, name: &str) -> Option<PathBuf> {
     let python = tool("python")?;
-    let has_all = Command::new(&python).args(["-c", "import zmq, msgpack"]).stderr(Stdio::null()).status();
-    if has_all.is_ok_and(|status| status.success()) { Some(python) } else { missing("pyzmq") }
+    let import = format!("import {modules}");
+    let has_all = Command::new(&python).args(["-c", &import]).stderr(Stdio::null()).status();
+    if has_all.is_ok_and(|status| status.success()) { Some(python) } else { missing(name) }
 }
 
 fn missing(name: &str) -> Option<PathBuf> {
