@@ -145,7 +145,7 @@ impl Comparison {
     pub fn resampler(&self) -> Option<Resampler<'_>> {
         let drawn = self.paired.sessions > 1 && self.options.resamples > 0;
         drawn.then(|| {
-            let figures = self.figures().into_iter().filter(|figure| self.a.target(*figure).is_some());
+            let figures = self.figures().into_iter().filter(|figure| self.a.has_target(*figure));
             let target = |figure: Figure| Some([self.a.target(figure)?, self.b.target(figure)?]);
             let targets = figures.filter_map(target).collect();
             let bootstrap = Bootstrap { targets, sessions: self.sessions.names.len(), seed: self.options.seed };

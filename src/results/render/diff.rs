@@ -222,9 +222,9 @@ fn figures(report: &DiffReport) -> Table {
             value(metric.b),
             metric.delta.map_or_else(|| "–".into(), change),
             metric.relative.map_or_else(|| "–".into(), |relative| format!("{:+.1} %", relative * 100.0)),
+            verdict(metric.verdict, repeats),
             metric.interval.map_or_else(|| "–".into(), |i| format!("{} … {}", change(i.lo), change(i.hi))),
             metric.noise.map_or_else(|| "–".into(), |noise| half_width(noise, &metric.unit)),
-            verdict(metric.verdict, repeats),
         ]
     };
     let titles = [
@@ -233,9 +233,9 @@ fn figures(report: &DiffReport) -> Table {
         ("B", false),
         ("B − A", false),
         ("%", false),
+        ("verdict", true),
         ("interval", false),
         ("noise", false),
-        ("verdict", true),
     ];
     table(&titles, rows.iter().map(cells).collect(), &rows)
 }
