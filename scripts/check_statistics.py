@@ -146,7 +146,7 @@ def check_intervals(report, a, b):
     tail = stats.norm.cdf(-spread)
     metrics = [m for m in report["metrics"] if is_of_records(m) and m["interval"] and m["stat"] in ("mean", "p50", "value")]
     draws = [[] for _ in metrics]
-    for _ in range(1000):
+    for _ in range(400):
         drawn = rng.integers(0, n, n)
         # A session drawn twice is two sessions.
         sides = [

@@ -11,7 +11,7 @@ use crate::run::{Ran, Scratch, root};
 /// A small generated trace, replayed with two caps.
 fn two_runs() -> Scratch {
     let scratch = Scratch::new();
-    let trace = ["trace", "generate", "--sessions", "6", "--requests", "40", "--seed", "7", "-o", "trace.jsonl", "-q"];
+    let trace = ["trace", "generate", "--sessions", "8", "--requests", "80", "--seed", "7", "-o", "trace.jsonl", "-q"];
     scratch.run(&trace).code(0);
     for (name, cap) in [("a", "1"), ("b", "4")] {
         replay(&scratch, name, &["--set", &format!("admission.cap_max={cap}")]);
@@ -20,7 +20,7 @@ fn two_runs() -> Scratch {
 }
 
 fn replay(scratch: &Scratch, name: &str, more: &[&str]) {
-    let base = ["replay", "trace.jsonl", "--set", "cluster.decode=2", "--name", name, "-q"];
+    let base = ["replay", "trace.jsonl", "--set", "cluster.decode=3", "--name", name, "-q"];
     scratch.run(&[&base, more].concat()).code(0);
 }
 
@@ -83,7 +83,7 @@ fn a_condition_that_is_met_is_exit_1_and_one_that_is_none_shows_its_place() {
     )
     .code(1);
     assert!(
-        ran.stdout.contains("FAIL completed is 40 requests") && ran.stdout.contains("ok bad_share is"),
+        ran.stdout.contains("FAIL completed is 80 requests") && ran.stdout.contains("ok bad_share is"),
         "{}",
         ran.stdout
     );
@@ -104,7 +104,7 @@ fn other_traces_populations_and_time_scales_are_refused_and_force_says_what_is_l
     scratch.run(&["replay", "-s", "default", "--name", "other", "-q", "--max-sessions", "2"]).code(0);
     diff(&scratch, &["outputs/a", "outputs/other"]).refused(&["the traces differ: SHA-256 "]);
     let lines = scratch.read("outputs/a/requests.jsonl");
-    let some: String = lines.lines().take(30).map(|line| format!("{line}\n")).collect();
+    let some: String = lines.lines().take(70).map(|line| format!("{line}\n")).collect();
     scratch.write("some.jsonl", &some);
     diff(&scratch, &["outputs/a", "some.jsonl"]).refused(&["the populations differ: 10 requests in A alone"]);
 }
@@ -184,7 +184,7 @@ fn a_run_that_was_killed_is_told_above_the_numbers() {
     (run["state"], run["facts"]) = ("running".into(), Value::Null);
     scratch.write("outputs/b/run.json", &run.to_string());
     let lines = scratch.read("outputs/b/requests.jsonl");
-    let cut: String = lines.lines().take(25).map(|line| format!("{line}\n")).collect();
+    let cut: String = lines.lines().take(65).map(|line| format!("{line}\n")).collect();
     scratch.write("outputs/b/requests.jsonl", &cut);
     let ran = diff(&scratch, &["outputs/a", "outputs/b", "--no-replicas"]).code(0);
     let at = |word: &str| ran.stdout.find(word).unwrap_or_else(|| panic!("{word}: {}", ran.stdout));
@@ -195,7 +195,7 @@ fn a_run_that_was_killed_is_told_above_the_numbers() {
 fn starvation_is_an_exit_code_where_it_is_asked_for() {
     let scratch = two_runs();
     let starves = scratch.json("outputs/a/summary.json")["fairness"]["starved"].is_object();
-    assert!(starves, "cap 1 on two D starves some of six sessions");
+    assert!(starves, "cap 1 on three D starves some of eight sessions");
     let report = scratch.run(&["report", "outputs/a", "--fail-on-starvation"]).code(1);
     assert!(report.stderr.contains("(--fail-on-starvation)") && !report.stdout.is_empty(), "{}", report.stderr);
     scratch.run(&["report", "outputs/a"]).code(0);
@@ -203,7 +203,7 @@ fn starvation_is_an_exit_code_where_it_is_asked_for() {
         "replay",
         "trace.jsonl",
         "--set",
-        "cluster.decode=2",
+        "cluster.decode=3",
         "--set",
         "admission.cap_max=1",
         "-q",

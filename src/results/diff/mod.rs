@@ -24,7 +24,7 @@ mod workers;
 
 pub use assemble::figure_names;
 pub use bootstrap::Draws;
-pub use compare::{Comparison, Options, Resampler, RunInput, SideInput};
+pub use compare::{Comparison, Made, Options, Resampler, RunInput, SideInput};
 pub use figure::{Figure, RunFigure, UnknownFigure};
 pub use refuse::{Origin, Refused};
 pub use report::*;
