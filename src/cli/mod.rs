@@ -12,6 +12,7 @@ mod diff;
 mod doctor;
 mod drive;
 mod exit;
+mod export;
 mod folder;
 mod found;
 mod index;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::export::ExportArgs;
 use crate::cli::folder;
 use crate::cli::found::{FoundRun, parse_json};
 use crate::cli::ledger;
@@ -26,6 +27,8 @@ Examples:
   # tables and figures for programs
   pdreplay report outputs/NAME --workers --format csv
   pdreplay report outputs/NAME --percentiles 50,99.9 --json
+  # for other tools: aiperf, vllm or csv, and a trace for ui.perfetto.dev
+  pdreplay report outputs/NAME --export aiperf=profile_export.jsonl --perfetto trace.json.gz
   # the same, by a file of the folder
   pdreplay report outputs/NAME/requests.jsonl";
 
@@ -38,6 +41,8 @@ pub struct ReportArgs {
     run: PathBuf,
     #[command(flatten)]
     tables: TableArgs,
+    #[command(flatten)]
+    exports: ExportArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -68,6 +73,10 @@ pub struct TableArgs {
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let percentiles = args.output.percentiles(terminal);
     if let Some(replicas) = read_replicas(&args.run)? {
+        if args.exports.is_some() {
+            return Err(Failure::input(format!("{} holds replicas, not one run", args.run.display()))
+                .hint(format!("give one of them, such as {}", args.run.join(folder::replica_name(1)).display())));
+        }
         stdout::print(&replicas::shown(&replicas, args.output.format(), terminal))?;
         if let Some(shortfall) = replicas.shortfall() {
             terminal.messages.warning(shortfall);
@@ -75,17 +84,29 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         return Ok(args.output.exit(Exit::Ok, replicas.most_starved(), terminal));
     }
     let found = FoundRun::open(&args.run)?;
+    args.exports.check(&found)?;
     let format = args.output.format();
     if args.tables.events {
-        found.tell_damage(None, terminal);
+        if args.exports.is_some() {
+            let (summary, _) = found.summarise(&percentiles, terminal)?;
+            args.exports.write(&found, &summary, terminal)?;
+        } else {
+            found.tell_damage(None, terminal);
+        }
         let ledger = ledger::count(&found.folder.join(folder::EVENTS))?;
         ledger.cut_off.iter().for_each(|cut_off| terminal.messages.warning(cut_off));
         terminal.messages.settle();
-        stdout::print(&ledger.table.render(format, terminal.style))?;
+        if !args.exports.takes_stdout() {
+            stdout::print(&ledger.table.render(format, terminal.style))?;
+        }
         return Ok(Exit::Ok);
     }
     let (summary, stored) = found.summarise(&percentiles, terminal)?;
+    args.exports.write(&found, &summary, terminal)?;
     terminal.messages.settle();
+    if args.exports.takes_stdout() {
+        return Ok(Exit::Ok);
+    }
     match (args.tables.of(&summary), stored) {
         (Some(table), _) => stdout::print(&table.render(format, terminal.style))?,
         (None, Some(stored)) if format == Format::Json && args.output.percentiles.is_none() => {

@@ -6,6 +6,8 @@
 mod accumulate;
 pub mod diff;
 mod distribution;
+pub mod export;
+mod fairness;
 mod frame;
 mod index;
 mod info;
@@ -14,6 +16,7 @@ mod latency;
 mod modes;
 mod outcomes;
 mod percentiles;
+pub mod perfetto;
 mod read;
 pub mod render;
 mod seen;

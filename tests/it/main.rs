@@ -18,6 +18,7 @@ mod cluster;
 mod damage;
 mod diff;
 mod docs;
+mod exports;
 mod interrupts;
 mod kv;
 mod live;

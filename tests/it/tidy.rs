@@ -84,7 +84,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("polars_arrow", &["results/frame"]),
     ("polars_parquet", &["results/frame"]),
     ("memchr", &["trace", "live"]),
-    ("flate2", &["trace", "cli/trace/target.rs"]),
+    ("flate2", &["trace", "cli/trace/target.rs", "cli/export.rs"]),
     ("zstd", &["trace", "cli/trace/target.rs"]),
     ("sha2", &["trace", "cli"]),
     ("rand_chacha", &["base"]),

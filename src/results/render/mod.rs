@@ -9,5 +9,6 @@ mod table;
 mod tables;
 
 pub use summary::{Extras, summary};
+pub(super) use table::csv_field;
 pub use table::{Format, FormatError, Style, Table, visible};
 pub use tables::{modes, sessions, transfers, workers};

@@ -182,7 +182,7 @@ impl Table {
 }
 
 /// Line breaks and tabs are quoted, as CSV allows.
-fn csv_field(text: &str) -> String {
+pub(in crate::results) fn csv_field(text: &str) -> String {
     let text = escaped(text, |c| steers(c) && !matches!(c, '\n' | '\r' | '\t'));
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into_owned() }
 }
