@@ -7,7 +7,6 @@ mod accumulate;
 pub mod diff;
 mod distribution;
 pub mod export;
-mod fairness;
 mod frame;
 mod index;
 mod info;
