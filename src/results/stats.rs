@@ -2,6 +2,8 @@
 //!
 //! Pure functions of slices. What has no answer (no values, no spread) is `None`, never NaN.
 
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
 /// Gini coefficient of non-negative values: 0 all equal, towards 1 one has all.
 pub fn gini(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -66,6 +68,17 @@ pub fn binomial_tail(hits: u64, trials: u64, q: f64) -> f64 {
     tail.min(1.0)
 }
 
+/// Quantile of Student's t within which, on both sides of 0, a share `confidence` lies; `None` without a degree of freedom.
+pub fn t_quantile(confidence: f64, freedom: u64) -> Option<f64> {
+    let t = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
+    finite(t.inverse_cdf((1.0 + confidence) / 2.0))
+}
+
+/// Share of the standard normal distribution below `z`.
+pub fn normal_below(z: f64) -> f64 {
+    Normal::standard().cdf(z)
+}
+
 /// `None` for NaN and infinities.
 pub fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
@@ -102,6 +115,21 @@ mod tests {
         assert!(close(separation(&[1.0], &[1.0]).unwrap(), 0.5));
         assert!(close(binomial_tail(2, 3, 0.5), 0.5));
         assert!(close(binomial_tail(3, 3, 0.1), 0.001));
+    }
+
+    #[test]
+    fn student_is_the_tabulated_one() {
+        for (freedom, t) in [(1, 12.706), (2, 4.303), (4, 2.776), (30, 2.042), (1000, 1.962)] {
+            assert!((t_quantile(0.95, freedom).unwrap() - t).abs() < 1e-3, "{freedom}");
+        }
+        assert_eq!(t_quantile(0.95, 0), None);
+    }
+
+    #[test]
+    fn the_normal_is_the_tabulated_one() {
+        for (z, share) in [(0.0, 0.5), (-1.959964, 0.025), (1.644854, 0.95), (-40.0, 0.0)] {
+            assert!((normal_below(z) - share).abs() < 1e-6, "{z}");
+        }
     }
 
     proptest! {

@@ -16,6 +16,7 @@ mod car;
 mod cli;
 mod cluster;
 mod damage;
+mod diff;
 mod docs;
 mod exports;
 mod installed;

@@ -6,6 +6,7 @@
 
 mod cases;
 mod causes;
+mod diff;
 mod index;
 mod reading;
 pub mod schema;

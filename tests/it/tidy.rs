@@ -81,6 +81,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hashbrown", &["kv/index"]),
     ("toml", &["scenario"]),
     ("strsim", &["base/nearest.rs"]),
+    ("statrs", &["results/stats.rs"]),
     ("hdrhistogram", &["results", "live/driver/harness.rs"]),
     ("polars_arrow", &["results/frame"]),
     ("polars_parquet", &["results/frame"]),

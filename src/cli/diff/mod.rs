@@ -108,13 +108,17 @@ pub enum DiffFormat {
 pub fn run(args: &DiffArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     args.page.html.as_deref().map(page::check).transpose()?;
     let jobs = args.jobs.map_or_else(processors, |jobs| jobs as usize);
-    let mut options = options(args, terminal);
+    let options = options(args, terminal);
     let percentiles = options.wanted_percentiles();
     let names = [side_names(&args.a, &args.with_a), side_names(&args.b, &args.with_b)];
-    let mut sides = load(&names, &percentiles, jobs, terminal)?;
-    options.made_jitter_ms = make_repeats(args, &mut sides, &percentiles, jobs, terminal)?;
+    let sides = load(&names, &percentiles, jobs, terminal)?;
+    let singles = sides.each_ref().map(Loaded::single);
     let [a, b] = sides.map(Loaded::into_input);
-    let comparison = Comparison::new(a, b, options).map_err(refusal)?;
+    let mut comparison = Comparison::new(a, b, options).map_err(refusal)?;
+    if let ([Some(a), Some(b)], false) = (singles, args.no_replicas) {
+        let wish = Wish { asked: args.replicas, percentiles: &percentiles, jobs };
+        comparison.learn(repeats::make([a, b], &wish, terminal)?);
+    }
     let draws = comparison.resampler().map(|resampler| draw(&resampler, jobs));
     let report = comparison.report(draws.as_ref());
     terminal.messages.settle();
@@ -146,7 +150,6 @@ fn options(args: &DiffArgs, terminal: &Terminal) -> Options {
         confidence: args.confidence,
         force: args.force,
         thresholds: args.fail_on.clone(),
-        made_jitter_ms: None,
     }
 }
 
@@ -170,21 +173,6 @@ fn refusal(Refused(forced): Refused) -> Failure {
     let failure = Failure::inputs(forced.iter().map(|forced| forced.text.clone()));
     let hints = forced.into_iter().map(|forced| format!("--force compares all the same: {}", forced.meaningless));
     hints.fold(failure, Failure::hint)
-}
-
-/// The jitter of the repeats made, ms, when some were.
-fn make_repeats(
-    args: &DiffArgs,
-    sides: &mut [Loaded; 2],
-    percentiles: &Percentiles,
-    jobs: usize,
-    terminal: &Terminal,
-) -> Result<Option<f64>, Failure> {
-    if args.no_replicas {
-        return Ok(None);
-    }
-    let wish = Wish { asked: args.replicas, percentiles, jobs };
-    repeats::make(sides, &wish, terminal)
 }
 
 /// All resamples, by chunks on threads, put together in order.

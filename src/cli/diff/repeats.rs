@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::words::plural;
-use crate::cli::diff::sides::Loaded;
+use crate::cli::diff::sides::Single;
 use crate::cli::exit::Failure;
 use crate::cli::folder::RunManifest;
 use crate::cli::inputs::{ReadingArgs, generate_trace};
@@ -20,7 +20,8 @@ use crate::cli::threads::in_order;
 use crate::protocol::TokenRun;
 use crate::record::{LedgerEvent, RequestRecord};
 use crate::replay::{Observer, Progress};
-use crate::results::{Accumulator, Percentiles, RunInfo, RunState, RunSummary};
+use crate::results::diff::Made;
+use crate::results::{Accumulator, Percentiles, RunState, RunSummary};
 use crate::scenario::{Scenario, Setup, preflight};
 use crate::sim;
 use crate::trace::Trace;
@@ -40,30 +41,22 @@ pub struct Wish<'a> {
     pub jobs: usize,
 }
 
-/// Makes repeats of both sides where each is a single run in virtual time; gives their jitter, ms.
-pub fn make(sides: &mut [Loaded; 2], wish: &Wish, terminal: &Terminal) -> Result<Option<f64>, Failure> {
-    if sides.iter().any(|side| side.runs.len() > 1) {
-        return Ok(None);
-    }
-    let mut jitter_ms = None;
-    for (name, side) in ["A", "B"].into_iter().zip(sides) {
-        match plan(&side.runs[0].summary().run, side.runs[0].manifest(), wish) {
+/// Makes repeats of A and B, each a single run in virtual time; says of what it makes none, and why.
+pub fn make(sides: [Single; 2], wish: &Wish, terminal: &Terminal) -> Result<Made, Failure> {
+    let mut made = Made::default();
+    let into = [("A", &mut made.a), ("B", &mut made.b)];
+    for ((name, into), side) in into.into_iter().zip(sides) {
+        match plan(&side, wish) {
             Err(reason) => terminal.messages.note(format!("{name}: no repeats are made: {reason}")),
             Ok(plan) => {
-                side.made = plan.run(wish)?;
-                let Plan { repeats, scenario, .. } = &plan;
-                let jitter = scenario.replay.arrival_jitter_ms;
-                let seeds =
-                    format!("seeds {} to {}", scenario.seed, scenario.seed.wrapping_add(u64::from(repeats - 1)));
-                let made = plural(u64::from(*repeats), "repeat");
-                terminal.messages.note(format!(
-                    "{name}: {made} made in virtual time to learn the noise: {seeds}, arrivals jittered by up to {jitter} ms"
-                ));
-                jitter_ms = Some(jitter.max(jitter_ms.unwrap_or(0.0)));
+                *into = plan.run(wish)?;
+                let jitter = plan.scenario.replay.arrival_jitter_ms;
+                terminal.messages.note(format!("{name}: {}", plan.words()));
+                made.jitter_ms = Some(jitter.max(made.jitter_ms.unwrap_or(0.0)));
             }
         }
     }
-    Ok(jitter_ms)
+    Ok(made)
 }
 
 /// Repeats that can be made.
@@ -73,8 +66,9 @@ struct Plan {
     scenario: Scenario,
 }
 
-fn plan(info: &RunInfo, manifest: Option<&RunManifest>, wish: &Wish) -> Result<Plan, String> {
-    let manifest = manifest.ok_or("a file of records does not say what ran")?;
+fn plan(side: &Single, wish: &Wish) -> Result<Plan, String> {
+    let info = &side.info;
+    let manifest = side.manifest.as_ref().ok_or("a file of records does not say what ran")?;
     if manifest.target.is_some() {
         return Err("the run was in real time; repeat it with replay, and name the runs".into());
     }
@@ -113,6 +107,14 @@ fn trace_of(manifest: &RunManifest) -> Result<Trace, String> {
 }
 
 impl Plan {
+    fn words(&self) -> String {
+        let Plan { repeats, scenario, .. } = self;
+        let seeds = format!("seeds {} to {}", scenario.seed, replicas::seed_of(scenario.seed, repeats - 1));
+        let made = plural(u64::from(*repeats), "repeat");
+        let jitter = scenario.replay.arrival_jitter_ms;
+        format!("{made} made in virtual time to learn the noise: {seeds}, arrivals jittered by up to {jitter} ms")
+    }
+
     fn run(&self, wish: &Wish) -> Result<Vec<RunSummary>, Failure> {
         in_order(self.repeats as usize, wish.jobs, |number| self.repeat(number as u32, wish.percentiles))
             .into_iter()

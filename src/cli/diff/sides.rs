@@ -9,7 +9,7 @@ use crate::cli::replicas::{self, Replicas};
 use crate::cli::terminal::Terminal;
 use crate::cli::threads::in_order;
 use crate::results::diff::{COLUMNS, Origin, Requests, RunInput, SideInput};
-use crate::results::{Percentiles, RunSummary};
+use crate::results::{Percentiles, RunInfo, RunSummary};
 
 /// One side, read.
 #[derive(Debug)]
@@ -18,8 +18,6 @@ pub struct Loaded {
     pub label: String,
     /// Its runs, at least one.
     pub runs: Vec<LoadedRun>,
-    /// Summaries of repeats made for the comparison.
-    pub made: Vec<RunSummary>,
 }
 
 /// One run, read.
@@ -31,17 +29,16 @@ pub struct LoadedRun {
     requests: Requests,
 }
 
+/// A run that may be repeated.
+#[derive(Debug)]
+pub struct Single {
+    /// The run in words.
+    pub info: RunInfo,
+    /// Its `run.json`; missing for a file of records.
+    pub manifest: Option<RunManifest>,
+}
+
 impl LoadedRun {
-    /// Its `run.json`.
-    pub fn manifest(&self) -> Option<&RunManifest> {
-        self.found.manifest.as_ref()
-    }
-
-    /// Its summary.
-    pub fn summary(&self) -> &RunSummary {
-        &self.summary
-    }
-
     fn into_input(self) -> RunInput {
         let run_id = self.found.manifest.as_ref().map_or(&self.summary.run.name, |manifest| &manifest.run_id).clone();
         let origin = self.found.manifest.map(|manifest| Origin {
@@ -55,10 +52,16 @@ impl LoadedRun {
 }
 
 impl Loaded {
+    /// What says how to run it again, where it is a single run.
+    pub fn single(&self) -> Option<Single> {
+        let [run] = self.runs.as_slice() else { return None };
+        Some(Single { info: run.summary.run.clone(), manifest: run.found.manifest.clone() })
+    }
+
     /// For the library.
     pub fn into_input(self) -> SideInput {
         let runs = self.runs.into_iter().map(LoadedRun::into_input).collect();
-        SideInput { label: self.label, runs, made: self.made }
+        SideInput { label: self.label, runs }
     }
 }
 
@@ -82,7 +85,7 @@ pub fn load(
     let of_b = loaded.split_off(first_of_b);
     let [label_a, label_b] = names.each_ref().map(|names| names.join(","));
     let side = |label: String, runs: Vec<LoadedRun>| -> Result<Loaded, Failure> {
-        Ok(Loaded { label, runs: joined(runs, percentiles, terminal)?, made: Vec::new() })
+        Ok(Loaded { label, runs: joined(runs, percentiles, terminal)? })
     };
     Ok([side(label_a, loaded)?, side(label_b, of_b)?])
 }
@@ -129,7 +132,7 @@ fn read(found: &FoundRun, percentiles: &Percentiles, terminal: &Terminal) -> Res
 
 /// Files of records of one side that have no request in common are parts of one run.
 fn joined(mut runs: Vec<LoadedRun>, percentiles: &Percentiles, terminal: &Terminal) -> Result<Vec<LoadedRun>, Failure> {
-    let bare = runs.len() > 1 && runs.iter().all(|run| run.manifest().is_none());
+    let bare = runs.len() > 1 && runs.iter().all(|run| run.found.manifest.is_none());
     if !bare || !Requests::are_parts(&runs.iter().map(|run| &run.requests).collect::<Vec<_>>()) {
         return Ok(runs);
     }

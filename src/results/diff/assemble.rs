@@ -121,25 +121,25 @@ impl Comparison {
     }
 
     fn noise(&self) -> Noise<'_> {
-        fn repeats(side: &Side) -> Vec<&RunSummary> {
-            let used = if side.summaries.len() > 1 { &side.summaries } else { &side.made };
+        fn repeats<'s>(side: &'s Side, made: &'s [RunSummary]) -> Vec<&'s RunSummary> {
+            let used = if side.summaries.len() > 1 { side.summaries.as_slice() } else { made };
             used.iter().collect()
         }
         Noise {
-            a: repeats(&self.a),
-            b: repeats(&self.b),
+            a: repeats(&self.a, &self.made.a),
+            b: repeats(&self.b, &self.made.b),
             compared: (self.a.runs.len(), self.b.runs.len()),
             confidence: self.options.confidence,
         }
     }
 
     fn noise_facts(&self, noise: &Noise) -> NoiseFacts {
-        let is_made = |side: &Side| side.summaries.len() < 2 && side.made.len() > 1;
-        let made = is_made(&self.a) || is_made(&self.b);
+        let is_made = |side: &Side, made: &[RunSummary]| side.summaries.len() < 2 && made.len() > 1;
+        let made = is_made(&self.a, &self.made.a) || is_made(&self.b, &self.made.b);
         let (a, b) = (noise.a.len(), noise.b.len());
         let many =
             if a == b { format!("{a} repeats of either side") } else { format!("{a} repeats of A and {b} of B") };
-        let jitter = self.options.made_jitter_ms.filter(|_| made);
+        let jitter = self.made.jitter_ms.filter(|_| made);
         let how = match (made, jitter) {
             (true, Some(jitter)) => format!(", made for this comparison with arrivals jittered by up to {jitter} ms"),
             (true, None) => ", made for this comparison".into(),

@@ -8,11 +8,10 @@
 
 use std::ops::Range;
 
-use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
-
 use super::report::Interval;
 use super::sample::{Rank, Sample, dot, dot_f64};
 use crate::base::Rng;
+use crate::results::stats::{normal_below, t_quantile};
 
 /// Share of the resamples that must have a value on both sides.
 const ENOUGH: f64 = 0.9;
@@ -98,15 +97,7 @@ pub(super) fn interval(draws: &[f64], confidence: f64, sessions: u64) -> Option<
 /// Share of the resamples below the lower end: Φ(−√(n/(n−1)) · t(n−1)), a little less than (1 − confidence) / 2.
 fn expanded_tail(confidence: f64, sessions: u64) -> Option<f64> {
     let n = sessions as f64;
-    let t = t_quantile(confidence, sessions - 1)?;
-    let normal = Normal::new(0.0, 1.0).ok()?;
-    Some(normal.cdf(-(n / (n - 1.0)).sqrt() * t))
-}
-
-/// Quantile of Student's t that a share `confidence` lies within on both sides; `None` without a degree of freedom.
-pub(super) fn t_quantile(confidence: f64, freedom: u64) -> Option<f64> {
-    let t = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
-    Some(t.inverse_cdf((1.0 + confidence) / 2.0)).filter(|t| t.is_finite())
+    Some(normal_below(-(n / (n - 1.0)).sqrt() * t_quantile(confidence, sessions - 1)?))
 }
 
 /// Quantile of rising values, linear between them.

@@ -37,8 +37,17 @@ pub struct SideInput {
     pub label: String,
     /// At least one.
     pub runs: Vec<RunInput>,
-    /// Summaries of repeats made for the comparison; empty where none were.
-    pub made: Vec<RunSummary>,
+}
+
+/// Repeats made for a comparison, to learn the noise where a side is a single run.
+#[derive(Debug, Default)]
+pub struct Made {
+    /// Summaries of repeats of A, with [`Options::wanted_percentiles`]; empty where none were made.
+    pub a: Vec<RunSummary>,
+    /// The same of B.
+    pub b: Vec<RunSummary>,
+    /// Most of their jitter of arrivals, ms.
+    pub jitter_ms: Option<f64>,
 }
 
 /// How to compare.
@@ -56,8 +65,6 @@ pub struct Options {
     pub force: bool,
     /// Conditions to judge.
     pub thresholds: Vec<Threshold>,
-    /// Jitter of the repeats made, ms.
-    pub made_jitter_ms: Option<f64>,
 }
 
 /// What a comparison keeps of one side.
@@ -67,7 +74,6 @@ pub(super) struct Side {
     pub runs: Vec<Run>,
     pub paths: Vec<(String, String)>,
     pub summaries: Vec<RunSummary>,
-    pub made: Vec<RunSummary>,
     pub origin: Option<Origin>,
     /// As [`LATENCIES`].
     pub samples: Vec<Sample>,
@@ -82,6 +88,7 @@ pub struct Comparison {
     pub(super) sessions: Sessions,
     pub(super) paired: Paired,
     pub(super) forced: Vec<Forced>,
+    pub(super) made: Made,
     pub(super) options: Options,
 }
 
@@ -116,7 +123,12 @@ impl Comparison {
         }
         let known = sessions.names.len();
         [&mut a, &mut b].into_iter().for_each(|side| side.count(known));
-        Ok(Comparison { a, b, sessions, paired, forced, options })
+        Ok(Comparison { a, b, sessions, paired, forced, made: Made::default(), options })
+    }
+
+    /// Takes in repeats made for it.
+    pub fn learn(&mut self, made: Made) {
+        self.made = made;
     }
 
     pub(super) fn is_forced(&self, difference: Difference) -> bool {
@@ -145,7 +157,7 @@ impl Comparison {
     pub fn resampler(&self) -> Option<Resampler<'_>> {
         let drawn = self.paired.sessions > 1 && self.options.resamples > 0;
         drawn.then(|| {
-            let figures = self.figures().into_iter().filter(|figure| self.a.target(*figure).is_some());
+            let figures = self.figures().into_iter().filter(|figure| self.a.has_target(*figure));
             let target = |figure: Figure| Some([self.a.target(figure)?, self.b.target(figure)?]);
             let targets = figures.filter_map(target).collect();
             let bootstrap = Bootstrap { targets, sessions: self.sessions.names.len(), seed: self.options.seed };
@@ -178,13 +190,12 @@ impl Resampler<'_> {
 
 impl Side {
     fn of(input: SideInput, sessions: &mut Sessions) -> Side {
-        let SideInput { label, runs, made } = input;
+        let SideInput { label, runs } = input;
         let mut side = Side {
             label,
             runs: Vec::new(),
             paths: Vec::new(),
             summaries: Vec::new(),
-            made,
             origin: None,
             samples: Vec::new(),
             tally: Tally::default(),

@@ -167,7 +167,7 @@ fn shared(sums: &[f64], counts: &[u32]) -> (Option<f64>, u64) {
 
 impl Side {
     /// Resamples can make the figure.
-    fn has_target(&self, figure: Figure) -> bool {
+    pub(super) fn has_target(&self, figure: Figure) -> bool {
         match figure {
             Figure::Mean(metric) | Figure::Percentile { metric, .. } => self.sample(metric).is_some(),
             Figure::Run(figure) => self.tally.target(figure).is_some(),

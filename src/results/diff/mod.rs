@@ -17,12 +17,14 @@ mod requests;
 mod sample;
 mod sessions;
 mod split;
+#[cfg(test)]
+mod tests;
 mod threshold;
 mod workers;
 
 pub use assemble::figure_names;
 pub use bootstrap::Draws;
-pub use compare::{Comparison, Options, Resampler, RunInput, SideInput};
+pub use compare::{Comparison, Made, Options, Resampler, RunInput, SideInput};
 pub use figure::{Figure, RunFigure, UnknownFigure};
 pub use refuse::{Origin, Refused};
 pub use report::*;

@@ -471,8 +471,10 @@ pub struct WorkerDelta {
     pub requests: Sides<Option<u64>>,
     /// Requests over the mean of the role.
     pub over_mean: Sides<Option<f64>>,
-    /// E2E p99 of its ok requests, ms.
-    pub p99_e2e_ms: Sides<Option<f64>>,
+    /// E2E p99 of its ok requests in A, ms.
+    pub p99_e2e_a_ms: Option<f64>,
+    /// The same in B.
+    pub p99_e2e_b_ms: Option<f64>,
     /// Mean KV usage; null without its account.
     pub usage_mean: Sides<Option<f64>>,
 }

@@ -34,17 +34,22 @@ impl Sample {
     /// Of latency number `latency` of these runs, in which there are so many sessions.
     pub fn of(runs: &[Run], latency: usize, sessions: usize) -> Sample {
         let mut pairs: Vec<(u64, u32)> = Vec::new();
-        let (mut counts, mut sums) = (vec![0; sessions], vec![0.0; sessions]);
         for run in runs {
-            let values = &run.requests.latencies[latency];
-            for (row, value) in values.iter().enumerate().filter(|(row, value)| run.paired[*row] && **value != NONE) {
-                let session = run.requests.session[row];
-                pairs.push((*value, session));
-                counts[session as usize] += 1;
-                sums[session as usize] += *value as f64;
-            }
+            let values = run.requests.latencies[latency].iter().enumerate();
+            let counted = values.filter(|(row, value)| run.paired[*row] && **value != NONE);
+            pairs.extend(counted.map(|(row, value)| (*value, run.requests.session[row])));
         }
+        Sample::of_pairs(pairs, sessions)
+    }
+
+    /// Of values, each with its session.
+    pub fn of_pairs(mut pairs: Vec<(u64, u32)>, sessions: usize) -> Sample {
+        let (mut counts, mut sums) = (vec![0; sessions], vec![0.0; sessions]);
         pairs.sort_unstable();
+        for (value, session) in &pairs {
+            counts[*session as usize] += 1;
+            sums[*session as usize] += *value as f64;
+        }
         let (values, sessions) = pairs.into_iter().unzip();
         Sample { values, sessions, counts, sums }
     }

@@ -20,7 +20,8 @@ pub(super) fn changes(a: &RunSummary, b: &RunSummary) -> WorkerChanges {
         role: of_a.or(of_b).map_or_else(String::new, |row| row.role.clone()),
         requests: sides((of_a, of_b), |row| row.map(|row| row.requests)),
         over_mean: sides((of_a, of_b), |row| row.and_then(|row| row.over_mean)),
-        p99_e2e_ms: sides((of_a, of_b), |row| row.and_then(|row| row.p99_e2e_ms)),
+        p99_e2e_a_ms: of_a.and_then(|row| row.p99_e2e_ms),
+        p99_e2e_b_ms: of_b.and_then(|row| row.p99_e2e_ms),
         usage_mean: sides((of_a, of_b), |row| row.and_then(|row| row.account.as_ref()).map(|a| a.usage_mean)),
     };
     WorkerChanges { roles: roles.map(role).collect(), rows: rows.map(worker).collect() }

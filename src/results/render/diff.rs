@@ -226,10 +226,10 @@ pub(in crate::results) fn figures(report: &DiffReport) -> Table {
             value(metric.a),
             value(metric.b),
             metric.delta.map_or_else(|| "–".into(), change),
-            metric.relative.map_or_else(|| "–".into(), |relative| format!("{:+.1} %", relative * 100.0)),
+            metric.relative.map_or_else(|| "–".into(), |relative| format!("{} %", signed(relative * 100.0, "%"))),
+            verdict(metric.verdict, repeats),
             metric.interval.map_or_else(|| "–".into(), |i| format!("{} … {}", change(i.lo), change(i.hi))),
             metric.noise.map_or_else(|| "–".into(), |noise| half_width(noise, &metric.unit)),
-            verdict(metric.verdict, repeats),
         ]
     };
     let titles = [
@@ -238,9 +238,9 @@ pub(in crate::results) fn figures(report: &DiffReport) -> Table {
         ("B", false),
         ("B − A", false),
         ("%", false),
+        ("verdict", true),
         ("interval", false),
         ("noise", false),
-        ("verdict", true),
     ];
     table(&titles, rows.iter().map(cells).collect(), &rows)
 }
@@ -278,6 +278,7 @@ fn shown(value: f64, unit: &str) -> String {
         "s" => seconds(value * 1e3),
         "share" => percent(value),
         "index" => format!("{value:.3}"),
+        "%" => format!("{value:.1}"),
         unit if unit.ends_with("/s") && value >= 1000.0 => format!("{} /s", count(value.round() as u64)),
         unit if unit.ends_with("/s") => format!("{} /s", rate(value)),
         _ if value.fract() == 0.0 => count(value as u64),
