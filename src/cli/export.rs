@@ -93,6 +93,10 @@ impl ExportArgs {
 
     /// Refuses outputs that would lie over each other or over the run, before any work.
     pub fn check(&self, found: &FoundRun) -> Result<(), Failure> {
+        if self.is_some() && found.requests.exists() && !found.requests.is_file() {
+            return Err(Failure::input(format!("{} can be read once only", found.requests.display()))
+                .hint("an export reads the records again: give a file"));
+        }
         let mut taken: Vec<&Path> = Vec::new();
         for file in self.files() {
             if taken.contains(&file) {
