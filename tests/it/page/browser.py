@@ -142,7 +142,7 @@ class Look:
         blank = self.tab.evaluate(BLANK)
         self.need(not blank, f"blank charts: {blank}")
         if self.kind == "hostile":
-            self.need(self.tab.evaluate("window.broken === undefined && !document.querySelector('img, iframe, b')"), "an id became markup")
+            self.need(self.tab.evaluate("window.foreign === undefined && !document.querySelector('img, iframe, b')"), "an id became markup")
             turned = self.tab.evaluate(r"/[\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)")
             self.need(not turned, "an id turns the direction of writing")
 
@@ -206,8 +206,8 @@ class Look:
 
     def policy(self):
         """A script that got in would not run."""
-        self.tab.evaluate("{ const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.head.append(s); 0 }")
-        self.need(self.tab.evaluate("window.broken === undefined"), "the policy lets a foreign script run")
+        self.tab.evaluate("{ const s = document.createElement('script'); s.textContent = 'window.foreign = 1'; document.head.append(s); 0 }")
+        self.need(self.tab.evaluate("window.foreign === undefined"), "the policy lets a foreign script run")
 
 
 def pixels(png):
