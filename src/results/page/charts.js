@@ -73,8 +73,12 @@ const pageCharts = (() => {
       const ofUnit = (a) => (value) => withUnit(value, a.unit);
       return {
         ...base(t), grid: grid({ left: 62 }),
-        tooltip: { ...tooltip(t), trigger: 'item', formatter: (p) =>
-          `${text(p.seriesName)}<br>${withUnit(p.value[0], c.x.unit)}: ${withUnit(p.value[1], c.y.unit)}` },
+        // Curves tell all their values at one x; single points tell their own.
+        tooltip: { ...tooltip(t), trigger: c.series.every((s) => s.points.length > 2) ? 'axis' : 'item', formatter: (found) => {
+          const items = [found].flat();
+          const lines = items.map((p) => `${p.marker}${text(p.seriesName)}: ${withUnit(p.value[1], c.y.unit)} (${withUnit(p.value[0], c.x.unit)})`);
+          return lines.join('<br>');
+        } },
         xAxis: { type: c.x.log ? 'log' : 'value', min: c.x.log ? (v) => below(v.min) : undefined, ...axis(t, titled(c.x), { nameGap: 28 }),
           axisLabel: { color: t.muted, hideOverlap: true, formatter: ofUnit({ unit: c.x.unit }) } },
         yAxis: { type: c.y.log ? 'log' : 'value', max: c.y.unit === '%' ? 100 : (v) => Math.max(v.max, high) * 1.05,
@@ -200,6 +204,8 @@ const pageCharts = (() => {
     // Many small boxes are quicker on a canvas; the rest prints sharper as SVG.
     const renderer = chart.kind === 'strip' || chart.kind === 'heat' ? 'canvas' : 'svg';
     entry.drawn = entry.drawn || echarts.init(host, null, { renderer });
+    // A tip that is open would be drawn again later, on what is not there any more.
+    entry.drawn.dispatchAction({ type: 'hideTip' });
     entry.drawn.resize();
     entry.drawn.setOption(kinds[chart.kind](chart, theme(), chosen), { notMerge: true });
     entry.drawn.getZr().flush();

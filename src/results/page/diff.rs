@@ -10,7 +10,7 @@ use crate::base::words::{count, percent, seconds};
 use crate::record::ExecutionMode;
 use crate::results::diff::{
     ComparisonKind, Curve as Percentiles, DeltaVerdict, DiffReport, MetricDelta, SessionDelta, SideFacts, Split,
-    StarvationChange,
+    StarvationChange, Transition,
 };
 use crate::results::render::Table;
 use crate::results::render::diff as words;
@@ -264,16 +264,12 @@ fn transitions(report: &DiffReport) -> Html {
     if report.transitions.is_empty() {
         return Html::of("p", "No request is paired.");
     }
-    let seen = |of: fn(&crate::results::diff::Transition) -> ExecutionMode| -> Vec<&str> {
-        let all = ExecutionMode::ALL.iter().filter(|mode| report.transitions.iter().any(|t| of(t) == **mode));
-        all.map(|mode| mode.as_str()).collect()
-    };
     let stayed: f64 = report.transitions.iter().filter(|t| t.from == t.to).map(|t| t.share).sum();
     let mut html = Html::of("p", &format!("{} of the paired requests kept their mode.", percent(stayed)));
     let heading =
         Heading { caption: "Paired requests by mode in A (rows) and in B (columns); darker is more", corner: "A \\ B" };
     let most = report.transitions.iter().map(|t| t.share).fold(f64::MIN_POSITIVE, f64::max);
-    let matrix = shaded(heading, &seen(|t| t.from), &seen(|t| t.to), |from, to| {
+    let matrix = shaded(heading, &modes_seen(report, |t| t.from), &modes_seen(report, |t| t.to), |from, to| {
         let found = report.transitions.iter().find(|t| t.from.as_str() == from && t.to.as_str() == to)?;
         Some((format!("{} ({})", count(found.count), percent(found.share)), found.share / most))
     });
@@ -281,6 +277,12 @@ fn transitions(report: &DiffReport) -> Html {
     let setting = Setting { id: "table-transitions", caption: "The same as a list", ..Setting::default() };
     html.add(&sortable(&words::transitions(&report.transitions), setting));
     html
+}
+
+/// Modes on one side of the transitions, in the order of tables.
+fn modes_seen(report: &DiffReport, of: fn(&Transition) -> ExecutionMode) -> Vec<&'static str> {
+    let seen = ExecutionMode::ALL.iter().filter(|mode| report.transitions.iter().any(|t| of(t) == **mode));
+    seen.map(|mode| mode.as_str()).collect()
 }
 
 fn sessions(report: &DiffReport) -> Html {

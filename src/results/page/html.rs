@@ -93,8 +93,14 @@ impl Html {
     pub(super) fn data(&mut self, id: &'static str, value: &impl Serialize) -> &mut Html {
         let json = serde_json::to_string(value).expect("plain data serialises");
         self.open("script", &[("type", "application/json"), ("id", id)]);
-        // The only characters that could end the block or be read as a comment in it; JSON has them in strings alone.
-        self.0.push_str(&json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029"));
+        // What could end the block or open a comment in it, and what steers the writing; JSON has them in strings alone.
+        for c in json.chars() {
+            if c == '<' || (!c.is_ascii() && visible(c.encode_utf8(&mut [0; 4])) != c.to_string()) {
+                self.0.push_str(&format!("\\u{:04x}", c as u32));
+            } else {
+                self.0.push(c);
+            }
+        }
         self.markup("</script>\n")
     }
 

@@ -2,13 +2,12 @@
 //!
 //! Sessions are counted by the events: opened, closed, trimmed, dropped, and lost with their worker. Tokens are an estimate:
 //! a resident session counts with prompt and answer of its last turn that went well there, a request of another path from its
-//! first token to its end. What a worker's own pool says at each instant is in no file.
+//! send to its end, since a D reserves room before the prefill. What a worker's own pool says at each instant is in no file.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::columns::{Columns, Merge};
 use crate::record::{ExecutionMode, LedgerEvent, LedgerKind};
-use crate::results::Metric;
 use crate::results::seen::Seen;
 
 /// All workers.
@@ -91,10 +90,9 @@ impl Residency {
         let columns = self.columns(worker);
         columns.spread(sent_ns, request.ended_ns, |held, ns| held.flight_ns += u128::from(ns));
         let is_direct = request.mode == ExecutionMode::KvcacheDirectToDSession;
-        let first_ns = request.ns(Metric::Ttft).map(|ttft| sent_ns + ttft);
-        if let Some(first_ns) = first_ns.filter(|first| !is_direct && *first < request.ended_ns) {
+        if !is_direct {
             let tokens = u128::from(tokens);
-            columns.spread(first_ns, request.ended_ns, |held, ns| held.passing_token_ns += tokens * u128::from(ns));
+            columns.spread(sent_ns, request.ended_ns, |held, ns| held.passing_token_ns += tokens * u128::from(ns));
         }
         let keeps = match request.mode {
             ExecutionMode::KvcacheSeed | ExecutionMode::KvcacheReseed | ExecutionMode::KvcacheDirectToDSession => true,

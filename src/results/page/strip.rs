@@ -38,7 +38,7 @@ pub(super) fn sessions_over_time(run: &RunPage) -> Figure {
     Figure {
         id: "chart-sessions",
         title: "Sessions over time".into(),
-        says: words(run, &sessions),
+        says: if drawn { words(run, &sessions) } else { "no session sent a request.".into() },
         note: note(per_band, width_s),
         legend: classes.iter().map(|class| (class.name.clone(), class.color.clone())).collect(),
         chart: drawn.then_some(Chart::Strip { width_s, columns, classes, orders: vec![by_arrival, by_share] }),
@@ -97,7 +97,6 @@ fn words(run: &RunPage, sessions: &[&SessionRow]) -> String {
             count(starved.count),
             starved.first_rank
         ),
-        None if sessions.is_empty() => "no session sent a request.".to_owned(),
         None => format!("{all}; none is starved by others."),
     }
 }

@@ -47,8 +47,8 @@ pub(super) fn over_time(run: &RunPage) -> Option<Figure> {
         says: words(&rows, has_sessions),
         note: "Counted from the records and events: sessions by their opens, closes and drops, at the end of each column; in \
                flight from send to end, the wait for P included. The pool in use is an estimate: contexts of resident \
-               sessions, and those of other requests from first token to end; the worker table has what the workers \
-               themselves measured."
+               sessions and of other requests in flight, for which a D reserves room; above 100 % when more is under way \
+               than fits. The worker table has what the workers themselves measured."
             .into(),
         legend: Vec::new(),
         table: table(&rows),

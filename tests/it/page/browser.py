@@ -126,6 +126,7 @@ class Look:
         self.paper()
         self.sorting()
         self.filtering()
+        self.arrows()
         complaints = self.tab.complaints()
         self.need(not complaints, f"the page complains: {complaints}")
         self.policy()
@@ -203,6 +204,20 @@ class Look:
         self.tab.call("Input.insertText", text="no row has this")
         left = self.tab.evaluate(f"[...document.getElementById({field}.dataset.table).tBodies[0].rows].filter((r) => !r.hidden).length")
         self.need(left == 0, f"{left} rows are left by a filter that none passes")
+
+    def arrows(self):
+        """The points of a chart can be walked through, also when it is drawn anew meanwhile."""
+        chart = f"document.querySelector('#{CHARTS[self.kind][0]} .chart')"
+        self.tab.evaluate(f"{chart}.focus()")
+        for _ in range(3):
+            self.tab.key("ArrowRight")
+        self.tab.settle()
+        shown = self.tab.evaluate(f"[...{chart}.querySelectorAll('div')].some((d) => d.style.pointerEvents === 'none' && d.textContent.trim())")
+        self.need(shown or self.kind in ("hostile", "live"), "arrows show no tip")
+        self.tab.media(dark=True)
+        self.tab.settle()
+        self.tab.media()
+        self.tab.settle()
 
     def policy(self):
         """A script that got in would not run."""
