@@ -31,7 +31,8 @@ Examples:
   pdreplay report outputs/NAME --workers --format csv
   pdreplay report outputs/NAME --percentiles 50,99.9 --json
   # for other tools: aiperf, vllm or csv, and a trace for ui.perfetto.dev
-  pdreplay report outputs/NAME --export aiperf=profile_export.jsonl --perfetto trace.json.gz
+  pdreplay report outputs/NAME --export aiperf=profile_export.jsonl
+  pdreplay report outputs/NAME --perfetto trace.json.gz
   # one page with charts, to open in a browser
   pdreplay report outputs/NAME --html run.html
   # the same, by a file of the folder

@@ -95,8 +95,13 @@ impl Distribution {
         for bucket in self.buckets.iter_recorded() {
             seen += bucket.count_since_last_iteration();
             if seen * steps >= next * n {
-                let value = self.buckets.median_equivalent(bucket.value_iterated_to()).clamp(self.min, self.max);
-                points.push((ms(if seen == n { self.max } else { value }), seen as f64 / n as f64));
+                // The ends are exact, as those of the percentiles are.
+                let value = match seen {
+                    _ if seen == n => self.max,
+                    _ if points.is_empty() => self.min,
+                    _ => self.buckets.median_equivalent(bucket.value_iterated_to()).clamp(self.min, self.max),
+                };
+                points.push((ms(value), seen as f64 / n as f64));
                 next = seen * steps / n + 1;
             }
         }
