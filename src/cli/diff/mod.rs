@@ -83,6 +83,9 @@ pub struct DiffArgs {
     /// Format of what is printed.
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     format: DiffFormat,
+    /// Every figure, not the headline ones alone; JSON and HTML always have them all.
+    #[arg(long, help_heading = "Output")]
+    all: bool,
     /// The same as `--format json`.
     #[arg(long, conflicts_with = "format", help_heading = "Output")]
     json: bool,
@@ -102,6 +105,14 @@ pub enum DiffFormat {
     Markdown,
     /// Everything, for programs.
     Json,
+}
+
+impl DiffArgs {
+    /// Percentiles that were asked for by name are there to be seen.
+    fn shown(&self) -> render::diff::Shown {
+        let all = self.all || self.percentiles.is_some();
+        if all { render::diff::Shown::All } else { render::diff::Shown::Headline }
+    }
 }
 
 /// Runs it.
@@ -133,8 +144,8 @@ fn print(report: &DiffReport, args: &DiffArgs, terminal: &Terminal) -> Result<()
     match args.format {
         _ if args.json => stdout::print_json(report),
         DiffFormat::Json => stdout::print_json(report),
-        DiffFormat::Table => stdout::print(&render::diff::text(report, terminal.style)),
-        DiffFormat::Markdown => stdout::print(&render::diff::markdown(report)),
+        DiffFormat::Table => stdout::print(&render::diff::text(report, args.shown(), terminal.style)),
+        DiffFormat::Markdown => stdout::print(&render::diff::markdown(report, args.shown())),
     }
 }
 

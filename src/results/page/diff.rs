@@ -24,7 +24,7 @@ pub fn diff_page(report: &DiffReport) -> String {
     if report.comparison != ComparisonKind::Identical {
         let setting = Setting { id: "table-figures", caption: "Figures of A and B", ..Setting::default() };
         let mut figures = Section::new("figures", "Figures", Html::new()).with(deltas(report));
-        figures.after = sortable(&words::figures(report), setting);
+        figures.after = sortable(&words::figures(report, words::Shown::All), setting);
         sections.extend([
             figures,
             Section::new("cdf", "How latencies spread", Html::new()).with(curves(report)),

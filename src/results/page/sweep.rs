@@ -99,18 +99,15 @@ fn or_none(html: Html, none: &str) -> Html {
     if html.is_empty() { Html::of("p", none) } else { html }
 }
 
-/// The axes of the maps: those with more than one value; columns numeric where one is.
+/// The axes of the maps: those with the most values, so that few maps are needed; columns numeric where one is.
 fn plane(report: &SweepReport) -> Option<(usize, Option<usize>)> {
     let axes = &report.sweep.axes;
     let wide: Vec<usize> = (0..axes.len()).filter(|ix| axes[*ix].values.len() > 1).collect();
-    let x = wide
-        .iter()
-        .copied()
-        .rev()
-        .find(|ix| axes[*ix].is_numeric())
-        .or(wide.last().copied())
+    let longest = |among: &mut dyn Iterator<Item = usize>| among.max_by_key(|ix| axes[*ix].values.len());
+    let x = longest(&mut wide.iter().copied().filter(|ix| axes[*ix].is_numeric()))
+        .or_else(|| longest(&mut wide.iter().copied()))
         .or((!axes.is_empty()).then_some(0))?;
-    let y = wide.iter().copied().find(|ix| *ix != x);
+    let y = longest(&mut wide.iter().rev().copied().filter(|ix| *ix != x));
     Some((x, y))
 }
 
@@ -140,7 +137,9 @@ fn maps(report: &SweepReport) -> Vec<Drawing> {
     const IDS: [&str; MOST_MAPS] =
         ["map-1", "map-2", "map-3", "map-4", "map-5", "map-6", "map-7", "map-8", "map-9", "map-10", "map-11", "map-12"];
     let of_plane = |held: &Vec<u32>| report.groups.iter().filter(|group| held_of(group) == *held).collect::<Vec<_>>();
-    planes.iter().zip(IDS).map(|(held, id)| map(report, (x, y), id, held, &of_plane(held))).collect()
+    // A combination of which nothing has run has nothing to draw; its cells are in the table of those that gave nothing.
+    let has_run = |held: &&Vec<u32>| of_plane(held).iter().any(|group| SHOWN.iter().any(|f| group.shown(*f).is_some()));
+    planes.iter().filter(has_run).zip(IDS).map(|(held, id)| map(report, (x, y), id, held, &of_plane(held))).collect()
 }
 
 fn map(

@@ -18,6 +18,25 @@ use crate::results::diff::{
 const NAMED: usize = 12;
 /// Transitions, outcome changes and modes shown.
 const ROWS: usize = 10;
+/// Figures that are shown unless all are wanted; those of `--fail-on` are shown, too.
+const HEADLINE: [&str; 16] = [
+    "mean_ttft_ms",
+    "p50_ttft_ms",
+    "p90_ttft_ms",
+    "p99_ttft_ms",
+    "mean_tpot_ms",
+    "mean_e2e_ms",
+    "p50_e2e_ms",
+    "p90_e2e_ms",
+    "p99_e2e_ms",
+    "p99_e2e_ms_with_failures",
+    "direct_share",
+    "starved_sessions",
+    "bad_share",
+    "request_throughput",
+    "output_throughput",
+    "duration",
+];
 /// Cause lines of a side.
 const CAUSES: usize = 4;
 
@@ -31,15 +50,24 @@ enum Block {
     Table(String, Table),
 }
 
+/// Which figures are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// The headline ones and those of `--fail-on`.
+    Headline,
+    /// Every one that says something.
+    All,
+}
+
 /// For a terminal.
-pub fn text(report: &DiffReport, style: Style) -> String {
+pub fn text(report: &DiffReport, shown: Shown, style: Style) -> String {
     let mut page = Page::new(style);
     for line in heads(report).iter().flat_map(|head| wrap(&visible(head), style.width)) {
         page.text += &(paint(&line, BOLD, style) + "\n");
     }
     page.text += "\n";
     let mut after_table = false;
-    for block in blocks(report) {
+    for block in blocks(report, shown) {
         let is_table = matches!(block, Block::Table(..));
         if after_table && !is_table {
             page.text += "\n";
@@ -61,12 +89,12 @@ pub fn text(report: &DiffReport, style: Style) -> String {
 }
 
 /// For a pull request.
-pub fn markdown(report: &DiffReport) -> String {
+pub fn markdown(report: &DiffReport, shown: Shown) -> String {
     let mut text = String::from("## pdreplay diff\n\n");
     for head in heads(report) {
         text += &format!("- {}\n", escaped(&head));
     }
-    for block in blocks(report) {
+    for block in blocks(report, shown) {
         match block {
             Block::Lines(label, lines) | Block::Alarm(label, lines) if !lines.is_empty() => {
                 text += &format!("\n**{label}**\n\n");
@@ -109,7 +137,7 @@ pub(in crate::results) fn head(name: &str, side: &SideFacts) -> String {
     format!("{name}  {} · {} · {shape} · {setup} · {} · {runs}", side.label, side.trace, side.time_scale_text)
 }
 
-fn blocks(report: &DiffReport) -> Vec<Block> {
+fn blocks(report: &DiffReport, shown: Shown) -> Vec<Block> {
     let mut blocks = vec![
         Block::Alarm("notes", report.notes.clone()),
         Block::Alarm(
@@ -125,7 +153,9 @@ fn blocks(report: &DiffReport) -> Vec<Block> {
         blocks.push(Block::Lines("fail-on", thresholds(&report.thresholds)));
         return blocks;
     }
-    blocks.push(Block::Table("Figures".into(), figures(report)));
+    let (all, here) = (listed(report, Shown::All).len(), listed(report, shown).len());
+    let rest = if here < all { format!(" ({here} of {all}; the others with --all)") } else { String::new() };
+    blocks.push(Block::Table(format!("Figures{rest}"), figures(report, shown)));
     for split in &report.splits {
         blocks.push(Block::Table(split_title(split), split_table(split)));
     }
@@ -215,8 +245,16 @@ fn table(titles: &[(&'static str, bool)], rows: Vec<Vec<String>>, rows_of: &impl
     Table::new(titles.iter().map(column).collect(), cells, rows_of)
 }
 
-pub(in crate::results) fn figures(report: &DiffReport) -> Table {
-    let rows: Vec<&MetricDelta> = report.metrics.iter().filter(|metric| is_shown(metric, report)).collect();
+fn listed(report: &DiffReport, shown: Shown) -> Vec<&MetricDelta> {
+    let is_asked =
+        |metric: &MetricDelta| report.thresholds.iter().any(|threshold| threshold.expr.contains(&metric.key));
+    let is_headline = |metric: &MetricDelta| HEADLINE.contains(&metric.key.as_str()) || is_asked(metric);
+    let is_wanted = |metric: &&MetricDelta| is_shown(metric, report) && (shown == Shown::All || is_headline(metric));
+    report.metrics.iter().filter(is_wanted).collect()
+}
+
+pub(in crate::results) fn figures(report: &DiffReport, which: Shown) -> Table {
+    let rows = listed(report, which);
     let repeats = report.noise.as_ref().map(|noise| noise.repeats_a.max(noise.repeats_b));
     let cells = |metric: &&MetricDelta| {
         let value = |value: Option<f64>| value.map_or_else(|| "–".into(), |value| shown(value, &metric.unit));
