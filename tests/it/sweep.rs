@@ -285,7 +285,8 @@ fn ctrl_c_keeps_what_is_done_and_the_same_command_goes_on() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let ran = Ran::of(child.wait_with_output().unwrap()).code(130);
     assert!(ran.stderr.contains("cells have not run to their end: the same command"), "{}", ran.stderr);
-    assert!(ran.stdout.contains("1/2  valid") || ran.stdout.contains("  2  valid"), "{}", ran.stdout);
+    // The first point has a row, whole or not; the trace is short, so its run may be one without a headline.
+    assert!(ran.stdout.lines().any(|line| line.starts_with("sticky    2 ")), "{}", ran.stdout);
     let done = states(&scratch, "caps").iter().filter(|state| *state == "done").count();
     assert!((1..8).contains(&done), "{done}");
     let report = scratch.run(&["report", "outputs/caps"]).code(0);

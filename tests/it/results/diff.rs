@@ -84,7 +84,7 @@ fn metric<'r>(report: &'r DiffReport, key: &str) -> &'r pdreplay::results::diff:
 }
 
 fn text(report: &DiffReport) -> String {
-    render::diff::text(report, Style::default())
+    render::diff::text(report, render::diff::Shown::Headline, Style::default())
 }
 
 #[test]
@@ -201,7 +201,8 @@ fn case_87_nothing_completed_is_not_comparable_and_never_passes_a_gate() {
             matches!(&report.comparison, ComparisonKind::NotComparable { reason: found } if found.contains(reason))
         );
         assert!(
-            shown.contains("not comparable: ") && render::diff::markdown(&report).contains("not comparable"),
+            shown.contains("not comparable: ")
+                && render::diff::markdown(&report, render::diff::Shown::Headline).contains("not comparable"),
             "{shown}"
         );
         assert_eq!(metric(&report, "p50_e2e_ms").verdict, DeltaVerdict::NotComparable);
@@ -368,7 +369,7 @@ fn words_from_outside_have_no_power_over_markdown_or_a_terminal() {
     let mut b = records(2.0);
     b[0].outcome = Outcome::Error;
     let report = compare(vec![run(&records(3.0))], vec![run(&b)], options(&[])).unwrap();
-    let markdown = render::diff::markdown(&report);
+    let markdown = render::diff::markdown(&report, render::diff::Shown::Headline);
     assert!(markdown.contains(r"a\|b\<img\>\`x\`\*") && !markdown.contains('\u{1b}'), "{markdown}");
     assert!(!text(&report).contains('\u{1b}'));
     let value: Value = serde_json::to_value(&report).unwrap();
