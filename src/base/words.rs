@@ -41,6 +41,19 @@ pub fn seconds(ms: f64) -> String {
     }
 }
 
+/// A short time given in milliseconds, three significant digits: in milliseconds below a second, as [`seconds`] from there on.
+pub fn fine_time(ms: f64) -> String {
+    match ms {
+        0.0 => "0 ms".into(),
+        ms if ms < 0.0005 => "<0.001 ms".into(),
+        ms if ms < 0.9995 => format!("{ms:.3} ms"),
+        ms if ms < 9.995 => format!("{ms:.2} ms"),
+        ms if ms < 99.95 => format!("{ms:.1} ms"),
+        ms if ms < 999.5 => format!("{ms:.0} ms"),
+        ms => seconds(ms),
+    }
+}
+
 /// So many a second: two decimals, or two significant digits where those would be zeros: `12.35`, `0.74`, `0.0016`.
 pub fn rate(per_second: f64) -> String {
     let zeros = if per_second > 0.0 { -per_second.log10().floor() } else { 0.0 };

@@ -21,8 +21,8 @@ pub struct OutputArgs {
     /// Percentiles, 0 (minimum) to 100 (maximum). Default: 50,90,95,99,99.9.
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub percentiles: Option<Percentiles>,
-    /// End with exit 1 when a session starves: less than 20 % of its later turns went direct while more than 20 % of the
-    /// run's did. With replicas: in any of them.
+    /// End with exit 1 when less than 20 % of a session's later turns went direct, in a run that keeps sessions on D. With
+    /// replicas: in any of them.
     #[arg(long)]
     pub fail_on_starvation: bool,
 }

@@ -131,7 +131,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.timings {
         terminal.messages.block(&watch.table(is_live).render(Format::Table, terminal.style));
     }
-    Ok(args.output.exit(finished.exit, finished.summary.fairness.starved_sessions(), terminal))
+    Ok(args.output.exit(finished.exit, finished.summary.starved_sessions().unwrap_or(0), terminal))
 }
 
 fn claim(args: &ReplayArgs, inputs: &Inputs) -> Result<RunFolder, Failure> {

@@ -137,7 +137,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
         (None, _) => stdout::print(&args.output.summary(&summary, &extras(&found), terminal.style))?,
     }
-    Ok(args.output.exit(Exit::Ok, summary.fairness.starved_sessions(), terminal))
+    Ok(args.output.exit(Exit::Ok, summary.starved_sessions().unwrap_or(0), terminal))
 }
 
 impl ReportArgs {

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::summary::KEEPS_SESSIONS;
+
 /// Which way a figure gets better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
@@ -108,8 +110,8 @@ figures! {
         "First send to last end, seconds.";
     DirectShare "direct_share" direct_share: "share", Higher, "/fairness/direct_share",
         "Turns after each session's first that went direct to D and ended ok, 0 to 1; missing without sessions on D.";
-    StarvedSessions "starved_sessions" starved_sessions: "sessions", Lower, "/fairness/starved/count",
-        "Sessions with a direct share below 20 % while the run's is above.";
+    StarvedSessions "starved_sessions" starved_sessions: "sessions", Lower, "/fairness/histogram/0",
+        "Sessions with a direct share below 20 %, whatever the run's own; missing without sessions on D.";
     GiniMeanE2e "gini_mean_e2e" gini_mean_e2e: "", Lower, "/fairness/gini_mean_e2e",
         "Gini coefficient of the sessions' mean E2E: 0 equal.";
     JainMeanE2e "jain_mean_e2e" jain_mean_e2e: "", Higher, "/fairness/jain_mean_e2e",
@@ -125,9 +127,10 @@ impl Figures {
         for figure in Figure::ALL {
             figures.put(*figure, summary.pointer(figure.place()).and_then(Value::as_f64));
         }
-        // A run with sessions and no starved one has none, and says so by a null.
-        let no_starved = summary.get("fairness").map(|_| 0.0);
-        figures.starved_sessions = figures.starved_sessions.or(no_starved);
+        // Without sessions on D nothing can go direct, and nobody starves for it.
+        if summary.pointer("/run/mechanism").and_then(Value::as_str) != Some(KEEPS_SESSIONS) {
+            (figures.direct_share, figures.starved_sessions) = (None, None);
+        }
         figures
     }
 }

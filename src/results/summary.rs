@@ -91,7 +91,21 @@ pub struct Lengths {
     pub shorter_but_ok: u64,
 }
 
+/// Label of the mechanism that keeps sessions on D.
+pub(super) const KEEPS_SESSIONS: &str = "kvc";
+
 impl RunSummary {
+    /// Sessions whose direct share is below a fifth, also where the whole run's is; `None` for a run that keeps no sessions
+    /// on D, in which nothing can go direct.
+    pub fn starved_sessions(&self) -> Option<u64> {
+        (self.run.mechanism == KEEPS_SESSIONS).then(|| self.fairness.below())
+    }
+
+    /// Share of later turns that went direct; `None` for a run that keeps no sessions on D.
+    pub fn direct_share(&self) -> Option<f64> {
+        self.fairness.direct_share.filter(|_| self.run.mechanism == KEEPS_SESSIONS)
+    }
+
     /// JSON Schema of `summary.json`.
     pub fn schema() -> Schema {
         SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<RunSummary>()

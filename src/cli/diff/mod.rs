@@ -139,7 +139,9 @@ pub fn run(args: &DiffArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 
 fn print(report: &DiffReport, args: &DiffArgs, terminal: &Terminal) -> Result<(), Failure> {
     if let Some(target) = &args.page.html {
-        return page::write(target, &diff_page(report), terminal);
+        page::write(target, &diff_page(report), terminal)?;
+        render::diff::thresholds(&report.thresholds).into_iter().for_each(|line| terminal.messages.note(line));
+        return Ok(());
     }
     match args.format {
         _ if args.json => stdout::print_json(report),

@@ -30,6 +30,7 @@ use crate::cli::page::{self, PageArgs};
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
+use crate::results::Figure;
 use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport};
 use crate::scenario::sweep::{Sweep, SweepFlags, load_sweep};
 use crate::scenario::{Overlay, shipped_sweep_text, shipped_sweeps};
@@ -86,6 +87,9 @@ pub struct SweepArgs {
     /// Any scenario key for all cells, over the base scenario; may be repeated. Not the key of an axis.
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Scenario")]
     set: Vec<String>,
+    /// End with exit 1 when in a run that keeps sessions on D less than 20 % of a session's later turns went direct.
+    #[arg(long, help_heading = "Output")]
+    fail_on_starvation: bool,
     /// Run points although policy, mechanism and router do not fit together.
     #[arg(long, help_heading = "Scenario")]
     allow_conflict: bool,
@@ -225,7 +229,16 @@ fn sweep_cells(
     }
     written?;
     show(&report, folder.path(), &args.page, args.format.format(), terminal)?;
-    Ok(exit_of(&report, left, signals, chosen))
+    let exit = exit_of(&report, left, signals, chosen);
+    let starved = report.cells.iter().filter_map(|cell| cell.result.as_ref()?.figures.get(Figure::StarvedSessions));
+    let points = starved.filter(|count| *count > 0.0).count();
+    if args.fail_on_starvation && points > 0 {
+        terminal
+            .messages
+            .warning(format!("sessions starve in {} (--fail-on-starvation)", plural(points as u64, "cell")));
+        return Ok(if exit == Exit::Ok { Exit::Broke } else { exit });
+    }
+    Ok(exit)
 }
 
 fn load(args: &SweepArgs) -> Result<Sweep, Failure> {

@@ -32,6 +32,9 @@ pub fn read_sweep(path: &Path) -> Result<Option<SweepReport>, Failure> {
     Ok(Some(if changed { SweepReport::new(report.sweep, report.cells) } else { report }))
 }
 
+/// Axes along which another load or another trace is sent.
+const LOAD: [&str; 4] = ["time_scale", "arrival_scale", "think_scale", "scenario"];
+
 /// Writes the page, or prints the table where none is wanted; says what is missing, where the files are and what to do next.
 pub fn show(
     report: &SweepReport,
@@ -109,7 +112,7 @@ fn tell(report: &SweepReport, folder: &Path, terminal: &Terminal) {
     }
     if counts.missing > 0 {
         let text = format!(
-            "{} of {} cells have not run to their end: the same command, without --filter, goes on with them",
+            "{} of {} cells have not run to their end: the same command goes on with them, a --filter leaves out some",
             counts.missing, counts.planned
         );
         terminal.messages.warning(text);
@@ -143,6 +146,16 @@ fn extremes(report: &SweepReport) -> (Option<&SweepCell>, Option<&SweepCell>) {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let is_done = |cell: &&SweepCell| cell.state == CellState::Done;
     let first = |at: &Vec<u32>| report.cells.iter().filter(is_done).find(|cell| cell.at == *at);
+    // A comparison is refused where the load or the requests differ.
+    let alike = |at: &Vec<u32>, other: &Vec<u32>| {
+        let axes = report.sweep.axes.iter().enumerate();
+        let is_load = |key: &str| LOAD.iter().any(|load| key == *load || key.ends_with(&format!(".{load}")));
+        axes.filter(|(_, axis)| is_load(&axis.key) || axis.key.starts_with("trace.")).all(|(ix, _)| at[ix] == other[ix])
+    };
+    if let Some((_, worst)) = points.last() {
+        let worst = worst.clone();
+        points.retain(|(_, at)| alike(at, &worst));
+    }
     match (points.last(), points.first()) {
         (Some((_, worst)), Some((_, best))) => (first(worst), first(best)),
         (_, _) => (report.cells.iter().find(is_done), None),

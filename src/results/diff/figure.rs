@@ -157,6 +157,11 @@ impl Figure {
         }
     }
 
+    /// Counts something, so that a difference of one is a difference.
+    pub(super) fn is_count(self) -> bool {
+        matches!(self.unit(), "requests" | "sessions")
+    }
+
     /// Known names, for a near miss.
     pub fn names() -> Vec<String> {
         let ladder: Percentiles = Percentiles::default();
@@ -167,7 +172,7 @@ impl Figure {
 impl RunFigure {
     fn in_summary(self, summary: &RunSummary) -> Option<f64> {
         match self {
-            RunFigure::DirectShare => summary.fairness.direct_share,
+            RunFigure::DirectShare => summary.direct_share(),
             RunFigure::BadShare => summary.outcomes.bad_share(),
             RunFigure::Completed => Some(summary.completed as f64),
             RunFigure::Failed => Some(summary.failed as f64),
@@ -177,7 +182,7 @@ impl RunFigure {
             RunFigure::TotalTokenThroughput => summary.total_token_throughput,
             RunFigure::Gini => summary.fairness.gini_mean_e2e,
             RunFigure::Jain => summary.fairness.jain_mean_e2e,
-            RunFigure::StarvedSessions => Some(summary.fairness.starved_sessions() as f64),
+            RunFigure::StarvedSessions => summary.starved_sessions().map(|count| count as f64),
             RunFigure::BecameStarved | RunFigure::FreedSessions => None,
         }
     }

@@ -149,6 +149,7 @@ impl<'a> Judge<'a> {
                 let value = sample.and_then(|sample| sample.percentile_ms(percentile, failures));
                 (value, sample.map_or(0, |sample| sample.n() + failures))
             }
+            Figure::Run(RunFigure::DirectShare) if !side.keeps_sessions() => (None, 0),
             Figure::Run(RunFigure::DirectShare) => shared(&side.tally.direct_sums, &side.tally.later),
             Figure::Run(RunFigure::BadShare) => shared(&side.tally.bad_sums, &side.tally.served),
             Figure::Run(RunFigure::BecameStarved | RunFigure::FreedSessions) => (Some(0.0), runs),
@@ -166,6 +167,11 @@ fn shared(sums: &[f64], counts: &[u32]) -> (Option<f64>, u64) {
 }
 
 impl Side {
+    /// Sessions are kept on D, so that turns can go direct.
+    fn keeps_sessions(&self) -> bool {
+        self.summaries.iter().all(|run| run.starved_sessions().is_some())
+    }
+
     /// Resamples can make the figure.
     pub(super) fn has_target(&self, figure: Figure) -> bool {
         match figure {

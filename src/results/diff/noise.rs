@@ -2,13 +2,13 @@
 //!
 //! A figure of repeats scatters with a pooled deviation s; a difference of means of n_A and n_B such runs then lies within
 //! t · s · √(1/n_A + 1/n_B) of 0, where t is Student's at as many degrees of freedom as s has (Welch's refinement would need
-//! more repeats than people make). Percentiles of a summary have three digits: no noise is taken for less than those.
+//! more repeats than people make). Percentiles of a summary have three digits: no noise is taken for less than those, but for counts.
 
 use super::figure::Figure;
 use crate::results::RunSummary;
 use crate::results::stats::t_quantile;
 
-/// Relative precision of a percentile of a summary.
+/// Relative precision of a percentile of a summary; a smaller difference of anything but a count is none.
 const RESOLUTION: f64 = 0.0005;
 
 /// Repeats of both sides, and how many runs of each are compared.
@@ -33,10 +33,8 @@ impl Noise<'_> {
         let (a, b) = (values(&self.a), values(&self.b));
         let (n_a, n_b) = (self.compared.0 as f64, self.compared.1 as f64);
         let (deviation, freedom) = pooled(&[&a, &b])?;
-        let finest = match figure {
-            Figure::Percentile { .. } => RESOLUTION * a.iter().chain(&b).copied().fold(0.0, f64::max),
-            Figure::Mean(_) | Figure::Run(_) => 0.0,
-        };
+        let largest = a.iter().chain(&b).copied().fold(0.0, |max: f64, value| max.max(value.abs()));
+        let finest = if figure.is_count() { 0.0 } else { RESOLUTION * largest };
         let half = t_quantile(self.confidence, freedom)? * deviation * (1.0 / n_a + 1.0 / n_b).sqrt();
         Some(half.max(finest))
     }

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::report::{SessionChanges, SessionDelta, SessionSide, StarvationChange};
+use crate::results::starvation::STARVED_BELOW;
 use crate::results::stats::mean;
 use crate::results::{RunSummary, SessionRow};
 
 /// Over the repeats of both sides.
 pub(super) fn changes(a: &[&RunSummary], b: &[&RunSummary]) -> SessionChanges {
+    // Where one side keeps no sessions on D, nobody was freed by it, nor starved.
+    let is_judged = a.iter().chain(b).all(|run| run.starved_sessions().is_some());
     let (of_a, of_b) = (by_id(a), by_id(b));
     let mut rows: Vec<SessionDelta> =
-        of_a.iter().map(|(id, rows)| delta(id, rows, of_b.get(id).map_or(&[][..], Vec::as_slice))).collect();
-    rows.extend(of_b.iter().filter(|(id, _)| !of_a.contains_key(*id)).map(|(id, rows)| delta(id, &[], rows)));
+        of_a.iter().map(|(id, rows)| delta(id, rows, of_b.get(id).map_or(&[][..], Vec::as_slice), is_judged)).collect();
+    rows.extend(
+        of_b.iter().filter(|(id, _)| !of_a.contains_key(*id)).map(|(id, rows)| delta(id, &[], rows, is_judged)),
+    );
     rows.sort_by(|x, y| (x.arrival_rank, &x.session_id).cmp(&(y.arrival_rank, &y.session_id)));
     let of_change = |change: StarvationChange| -> Vec<String> {
         rows.iter().filter(|row| row.change == change).map(|row| row.session_id.clone()).collect()
@@ -37,10 +42,11 @@ fn by_id<'a>(runs: &[&'a RunSummary]) -> BTreeMap<&'a str, Vec<&'a SessionRow>> 
     by_id
 }
 
-fn delta(id: &str, a: &[&SessionRow], b: &[&SessionRow]) -> SessionDelta {
+fn delta(id: &str, a: &[&SessionRow], b: &[&SessionRow], is_judged: bool) -> SessionDelta {
     let all = || a.iter().chain(b);
     let (side_a, side_b) = (side(a), side(b));
-    let starved = |side: &Option<SessionSide>| side.as_ref().is_some_and(|side| side.starved_in * 2 > side.repeats);
+    let starved =
+        |side: &Option<SessionSide>| is_judged && side.as_ref().is_some_and(|side| side.starved_in * 2 > side.repeats);
     SessionDelta {
         session_id: id.into(),
         arrival_rank: all().next().map_or(0, |row| row.arrival_rank),
@@ -66,7 +72,8 @@ fn side(rows: &[&SessionRow]) -> Option<SessionSide> {
     let first = rows.first()?;
     let over = |of: fn(&SessionRow) -> Option<f64>| mean(&rows.iter().filter_map(|row| of(row)).collect::<Vec<f64>>());
     Some(SessionSide {
-        starved_in: rows.iter().filter(|row| row.starved).count() as u32,
+        starved_in: rows.iter().filter(|row| row.direct_share.is_some_and(|share| share < STARVED_BELOW)).count()
+            as u32,
         repeats: rows.len() as u32,
         direct_share: over(|row| row.direct_share),
         mean_e2e_ms: over(|row| row.mean_e2e_ms),

@@ -233,12 +233,12 @@ pub(super) fn mode_color(mode: ExecutionMode) -> &'static str {
     }
 }
 
-/// Five significant digits: enough for a chart, and short.
+/// Six significant digits: enough for a chart that shows four at most, and short.
 pub(super) fn short(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
     }
-    let digits = 4 - value.abs().log10().floor() as i32;
+    let digits = 5 - value.abs().log10().floor() as i32;
     let scale = 10f64.powi(digits.clamp(-300, 300));
     let rounded = (value * scale).round() / scale;
     if rounded.is_finite() { rounded } else { value }
@@ -261,10 +261,10 @@ mod tests {
     }
 
     #[test]
-    fn five_digits_are_kept() {
+    fn six_digits_are_kept() {
         assert_eq!(
             [0.0, 1.0 / 3.0, 123_456.789, -0.000_123_456_7].map(short),
-            [0.0, 0.33333, 123_460.0, -0.000_123_46]
+            [0.0, 0.333_333, 123_457.0, -0.000_123_457]
         );
     }
 }

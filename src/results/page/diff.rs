@@ -144,6 +144,8 @@ fn deltas(report: &DiffReport) -> Option<Figure> {
 fn delta(metric: &MetricDelta) -> Option<Range> {
     let (a, at) = (metric.a.filter(|a| *a != 0.0)?, metric.relative?);
     let interval = metric.interval.map_or((at, at), |interval| (interval.lo / a, interval.hi / a));
+    // Nothing can fall by more than all of it; resamples whose A is larger would say so and flatten the rest of the chart.
+    let interval = (interval.0.max(-1.0), interval.1);
     let color = match metric.verdict {
         DeltaVerdict::Better => "seed",
         DeltaVerdict::Worse => "cap",

@@ -2,7 +2,7 @@
 
 use super::html::Html;
 use super::tables::plain;
-use crate::base::words::{count, percent, plural, rate, seconds, tokens};
+use crate::base::words::{count, fine_time, percent, plural, rate, seconds, tokens};
 use crate::record::Outcome;
 use crate::results::render::Table;
 use crate::results::render::summary::{harness, index, starved as starved_line};
@@ -116,8 +116,10 @@ pub(super) fn latency(summary: &RunSummary) -> Html {
     let mut head = vec!["of ok requests", "n", "left out", "mean"];
     head.extend(percentiles.iter().map(String::as_str));
     head.push("max");
-    let time = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), seconds);
     let row = |latency: &&Latency| {
+        let is_per_token = matches!(latency.metric, Metric::Tpot | Metric::Itl);
+        let shown = |ms: f64| if is_per_token { fine_time(ms) } else { seconds(ms) };
+        let time = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), shown);
         let counts = [metric_name(latency.metric).to_owned(), count(latency.n), count(latency.n_excluded)];
         let ladder = latency.rungs.iter().map(|rung| time(rung.ms));
         counts.into_iter().chain([time(latency.mean_ms)]).chain(ladder).chain([time(latency.max_ms)]).collect()

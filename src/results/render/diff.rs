@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use super::page::{Page, wrap};
 use super::table::{BOLD, Cell, Column, Format, RED, Style, Table, paint, visible};
-use crate::base::words::{count, percent, plural, rate, seconds};
-use crate::results::CauseLine;
+use crate::base::words::{count, fine_time, percent, plural, rate, seconds};
 use crate::results::diff::{
     ComparisonKind, DeltaVerdict, DiffReport, MetricDelta, SideFacts, Split, StarvationChange, ThresholdResult,
     Transition,
 };
+use crate::results::{CauseLine, Verdict};
 
 /// Sessions named in a line.
 const NAMED: usize = 12;
@@ -148,9 +148,9 @@ fn blocks(report: &DiffReport, shown: Shown) -> Vec<Block> {
         Block::Lines("paired", vec![paired(report)]),
         Block::Lines("chance", chance(report)),
         Block::Lines("result", vec![result(report)]),
+        Block::Lines("fail-on", thresholds(&report.thresholds)),
     ];
     if report.comparison == ComparisonKind::Identical {
-        blocks.push(Block::Lines("fail-on", thresholds(&report.thresholds)));
         return blocks;
     }
     let (all, here) = (listed(report, Shown::All).len(), listed(report, shown).len());
@@ -174,7 +174,6 @@ fn blocks(report: &DiffReport, shown: Shown) -> Vec<Block> {
         Block::Lines("why B", causes(&report.b.causes)),
         Block::Lines("workers", workers(report)),
         Block::Lines("outcomes", outcomes(report)),
-        Block::Lines("fail-on", thresholds(&report.thresholds)),
     ]);
     blocks
 }
@@ -228,7 +227,10 @@ pub(in crate::results) fn result(report: &DiffReport) -> String {
             let of = |verdict: DeltaVerdict| report.metrics.iter().filter(|m| m.verdict == verdict).count();
             let (better, worse) = (of(DeltaVerdict::Better), of(DeltaVerdict::Worse));
             let (noise, unclear) = (of(DeltaVerdict::InsideNoise), of(DeltaVerdict::Unclear));
-            format!("figures: {better} better, {worse} worse, {noise} inside the noise, {unclear} unclear")
+            let runs = || report.a.runs.iter().chain(&report.b.runs);
+            let unread = runs().filter(|run| matches!(run.verdict, Verdict::Withheld | Verdict::Invalid)).count();
+            let but = if unread > 0 { " · of runs whose headline may not be read: see the notes" } else { "" };
+            format!("figures: {better} better, {worse} worse, {noise} inside the noise, {unclear} unclear{but}")
         }
     }
 }
@@ -312,7 +314,7 @@ fn verdict(verdict: DeltaVerdict, repeats: Option<u32>) -> String {
 
 fn shown(value: f64, unit: &str) -> String {
     match unit {
-        "ms" => time(value),
+        "ms" => fine_time(value),
         "s" => seconds(value * 1e3),
         "share" => percent(value),
         "index" => format!("{value:.3}"),
@@ -321,18 +323,6 @@ fn shown(value: f64, unit: &str) -> String {
         unit if unit.ends_with("/s") => format!("{} /s", rate(value)),
         _ if value.fract() == 0.0 => count(value as u64),
         _ => format!("{value:.1}"),
-    }
-}
-
-/// Three significant digits; below a second in milliseconds.
-fn time(ms: f64) -> String {
-    match ms {
-        0.0 => "0 ms".into(),
-        ms if ms < 0.0005 => "<0.001 ms".into(),
-        ms if ms < 9.995 => format!("{ms:.3} ms"),
-        ms if ms < 99.95 => format!("{ms:.1} ms"),
-        ms if ms < 999.5 => format!("{ms:.0} ms"),
-        ms => seconds(ms),
     }
 }
 
@@ -371,7 +361,7 @@ pub(in crate::results) fn split_title(split: &Split) -> String {
 
 pub(in crate::results) fn split_table(split: &Split) -> Table {
     let rows = &split.by_mode[..split.by_mode.len().min(ROWS)];
-    let mean = |ms: Option<f64>| ms.map_or_else(|| "–".into(), time);
+    let mean = |ms: Option<f64>| ms.map_or_else(|| "–".into(), fine_time);
     let cells = |mode: &crate::results::diff::ModeShift| {
         vec![
             mode.mode.as_str().to_owned(),
@@ -443,7 +433,9 @@ pub(in crate::results) fn sessions(report: &DiffReport) -> Vec<String> {
 }
 
 fn causes(causes: &[CauseLine]) -> Vec<String> {
-    causes.iter().take(CAUSES).map(|cause| cause.text.clone()).collect()
+    let more = causes.len().saturating_sub(CAUSES);
+    let rest = (more > 0).then(|| format!("and {more} more: report it, or --format json"));
+    causes.iter().take(CAUSES).map(|cause| cause.text.clone()).chain(rest).collect()
 }
 
 pub(in crate::results) fn workers(report: &DiffReport) -> Vec<String> {
@@ -484,7 +476,8 @@ pub(in crate::results) fn outcomes(report: &DiffReport) -> Vec<String> {
     [counts.join(" · ")].into_iter().chain(changes).collect()
 }
 
-fn thresholds(results: &[ThresholdResult]) -> Vec<String> {
+/// The conditions of `--fail-on`, a line each: `FAIL` or `ok`, and why.
+pub fn thresholds(results: &[ThresholdResult]) -> Vec<String> {
     let line = |result: &ThresholdResult| format!("{} {}", if result.crossed { "FAIL" } else { "ok" }, result.text);
     results.iter().map(line).collect()
 }

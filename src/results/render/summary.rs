@@ -5,7 +5,7 @@
 use super::page::{Page, wrap};
 use super::table::{BOLD, Format, GREEN, RED, Style, paint, visible};
 use super::tables;
-use crate::base::words::{count, percent, plural, rate, seconds, tokens};
+use crate::base::words::{count, fine_time, percent, plural, rate, seconds, tokens};
 use crate::record::{HarnessFacts, Outcome};
 use crate::results::{
     Fairness, IndexUse, Integrity, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure,
@@ -116,18 +116,25 @@ fn latency(summary: &RunSummary, page: &mut Page) {
         return page.section_with("latency", format!("{word}: {reason}"), word, RED);
     }
     let ladder = |latency: &Latency, with_failures: bool| {
+        let is_per_token = matches!(latency.metric, Metric::Tpot | Metric::Itl);
+        let shown = |ms: f64| if is_per_token { fine_time(ms) } else { seconds(ms) };
         let usual = [Percentile::P50, Percentile::P90, Percentile::P99];
         let all_usual = usual.iter().all(|p| latency.rungs.iter().any(|rung| rung.percentile == *p));
-        let shown = latency.rungs.iter().filter(|rung| !all_usual || usual.contains(&rung.percentile));
-        let rung = shown.map(|rung| match (with_failures, rung.ms, rung.with_failures_ms) {
+        let rungs = latency.rungs.iter().filter(|rung| !all_usual || usual.contains(&rung.percentile));
+        let rung = rungs.map(|rung| match (with_failures, rung.ms, rung.with_failures_ms) {
             (true, _, None) => format!("{} not reached", rung.percentile),
-            (true, _, Some(ms)) | (false, Some(ms), _) => format!("{} {}", rung.percentile, seconds(ms)),
+            (true, _, Some(ms)) | (false, Some(ms), _) => format!("{} {}", rung.percentile, shown(ms)),
             (false, None, _) => format!("{} –", rung.percentile),
         });
         rung.collect::<Vec<_>>().join("  ")
     };
     let (ttft, e2e) = (summary.latencies.of(Metric::Ttft), summary.latencies.of(Metric::E2e));
     let mut lines = vec![format!("TTFT {}     E2E {}", ladder(ttft, false), ladder(e2e, false))];
+    let (tpot, itl) = (summary.latencies.of(Metric::Tpot), summary.latencies.of(Metric::Itl));
+    if tpot.n > 0 {
+        let gaps = if itl.n > 0 { format!("     ITL {}", ladder(itl, false)) } else { String::new() };
+        lines.push(format!("TPOT {}{gaps}", ladder(tpot, false)));
+    }
     let (sched_ttft, sched_e2e) = (summary.latencies.of(Metric::SchedTtft), summary.latencies.of(Metric::SchedE2e));
     if sched_e2e.mean_ms > e2e.mean_ms.map(|mean| mean * 1.01) {
         let (ttft, e2e) = (ladder(sched_ttft, false), ladder(sched_e2e, false));

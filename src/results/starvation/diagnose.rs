@@ -390,7 +390,8 @@ fn prefill_queue(run: &Diagnosis) -> Option<Cause> {
 /// Left out where the pool is full before the cap is reached: then the capacity line says it.
 fn next_binder(run: &Diagnosis) -> Option<Cause> {
     let room = room(run, run.info.slots.as_ref()?)?;
-    let said = capacity(run).is_some() && room.cap.is_some_and(|cap| room.sessions_per_worker < f64::from(cap));
+    // Where capacity has a line of its own, that says it.
+    let said = capacity(run).is_some() && room.cap.is_some_and(|cap| room.sessions_per_worker < f64::from(cap) + 1.0);
     (session_cap(run).is_some() && !said).then_some(Cause::NextBinder { room })
 }
 

@@ -32,9 +32,10 @@ pub struct Fairness {
 }
 
 impl Fairness {
-    /// How many sessions starve.
-    pub fn starved_sessions(&self) -> u64 {
-        self.starved.as_ref().map_or(0, |starved| starved.count)
+    /// Sessions with a direct share below [`STARVED_BELOW`], whatever the run's own: where that is below it too, nobody is
+    /// starved *beside the others*, but nearly everybody is. Means nothing without sessions on D.
+    pub fn below(&self) -> u64 {
+        self.histogram[0]
     }
 }
 

@@ -228,7 +228,7 @@ impl Room {
     fn next_sentence(&self) -> String {
         match self.cap {
             Some(cap) if self.sessions_per_worker < f64::from(cap) + 1.0 => {
-                format!("next binder: capacity; a cap above {cap} cannot be filled: {self}")
+                format!("next binder: KV capacity, soon above the cap of {cap}: {self}")
             }
             Some(_) | None => format!("next binder: raising the cap helps until {self}"),
         }
