@@ -234,3 +234,51 @@ fn the_statistics_are_those_of_numpy_and_scipy() {
         assert!(checked.stdout.contains("agree with numpy and scipy"), "{checked:?}");
     }
 }
+
+#[test]
+fn runs_of_a_side_that_are_of_other_scenarios_or_the_same_run_twice_are_refused() {
+    let scratch = two_runs();
+    let mixed = diff(&scratch, &["outputs/a", "outputs/a,outputs/b", "--no-replicas"]);
+    mixed.refused(&[
+        "the runs of B are no repeats of each other",
+        "admission.cap_max is 1 in outputs/a and 4 in outputs/b",
+    ]);
+    let twice = diff(&scratch, &["outputs/a,outputs/a", "outputs/b", "--no-replicas"]);
+    twice.refused(&["one and the same run"]);
+    let forced = diff(&scratch, &["outputs/a", "outputs/a,outputs/b", "--no-replicas", "--force", "--json"]).code(0);
+    assert_eq!(json(&forced)["forced"][0]["difference"], "repeats");
+}
+
+#[test]
+fn resamples_are_none_or_enough_for_an_interval() {
+    let scratch = two_runs();
+    for few in ["1", "99", "-1", "x"] {
+        let args = ["outputs/a", "outputs/b", &format!("--resamples={few}")];
+        diff(&scratch, &args).refused(&["from 100 to 1000000"]);
+    }
+    let none = diff(&scratch, &["outputs/a", "outputs/b", "--no-replicas", "--resamples", "0", "--json"]).code(0);
+    assert_eq!(json(&none)["bootstrap"], Value::Null);
+}
+
+/// Where the run as a whole is below a fifth, nobody is starved beside the others; a gate must not take that for health.
+#[test]
+fn a_run_that_starves_as_a_whole_frees_nobody_and_passes_no_gate() {
+    let scratch = Scratch::new();
+    let replay = |name: &str, more: &[&str]| {
+        let base = ["replay", "--scenario", "v3-1p7d", "--name", name, "-q"];
+        scratch.run(&[&base, more].concat())
+    };
+    replay("cap4", &[]).code(0);
+    replay("cap1", &["--set", "admission.cap_max=1", "--fail-on-starvation"]).code(1);
+    let report = json(&diff(&scratch, &["outputs/cap4", "outputs/cap1", "--no-replicas", "--json"]).code(0));
+    assert_eq!(report["sessions"]["freed"].as_array().unwrap().len(), 0);
+    assert!(report["sessions"]["became_starved"].as_array().unwrap().len() > 10);
+    let gate = ["outputs/cap4", "outputs/cap1", "--no-replicas", "--fail-on", "starved_sessions>+0"];
+    diff(&scratch, &gate).code(1);
+    // Nothing can go direct without sessions on D: that is no starvation, and nobody is freed from it.
+    scratch.run(&["replay", "--scenario", "dp8", "--name", "dp8", "-q", "--fail-on-starvation"]).code(0);
+    let report = json(&diff(&scratch, &["outputs/dp8", "outputs/cap4", "--no-replicas", "--json"]).code(0));
+    let metric = |key: &str| report["metrics"].as_array().unwrap().iter().find(|metric| metric["key"] == key).cloned();
+    assert_eq!(metric("direct_share").unwrap()["verdict"], "not-comparable");
+    assert_eq!(report["sessions"]["became_starved"].as_array().unwrap().len(), 0);
+}

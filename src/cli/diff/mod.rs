@@ -61,8 +61,8 @@ pub struct DiffArgs {
     /// End with exit 1 when this holds, such as `p99_e2e_ms>+5%`; may be repeated.
     #[arg(long, value_name = "EXPR", allow_hyphen_values = true, help_heading = "Thresholds")]
     fail_on: Vec<Threshold>,
-    /// Resamples of the bootstrap by session; 0: no intervals.
-    #[arg(long, value_name = "N", default_value = "1000", help_heading = "Chance", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    /// Resamples of the bootstrap by session, at least 100; 0: no intervals.
+    #[arg(long, value_name = "N", default_value = "1000", help_heading = "Chance", value_parser = resamples)]
     resamples: u32,
     /// Seed of the resamples.
     #[arg(long, value_name = "N", default_value = "42", help_heading = "Chance")]
@@ -174,6 +174,13 @@ fn side_names(joined: &str, further: &[String]) -> Vec<String> {
         list => list.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect(),
     };
     parts.into_iter().chain(further.iter().cloned()).collect()
+}
+
+/// The ends of an interval are percentiles of so many values: of a handful they would say nothing.
+fn resamples(text: &str) -> Result<u32, String> {
+    let number: Option<u32> = text.trim().parse().ok();
+    let number = number.filter(|number| *number == 0 || (100..=1_000_000).contains(number));
+    number.ok_or_else(|| "write 0 for no intervals, or a number from 100 to 1000000".to_owned())
 }
 
 fn confidence(text: &str) -> Result<f64, String> {

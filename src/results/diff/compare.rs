@@ -7,7 +7,7 @@ use super::bootstrap::{Bootstrap, Draws, Target};
 use super::figure::Figure;
 use super::metrics::{Judge, Tally};
 use super::pairing::{Run, Sessions, pair, uneven};
-use super::refuse::{Origin, Refused, differences};
+use super::refuse::{Origin, Refused, differences, scenario_changes};
 use super::report::{Difference, Forced, Paired};
 use super::requests::{LATENCIES, Requests};
 use super::sample::Sample;
@@ -112,6 +112,7 @@ impl Comparison {
         options.percentiles = options.wanted_percentiles();
         let mut sessions = Sessions::default();
         let mut forced = origins(&a, &b);
+        forced.extend([("A", &a), ("B", &b)].into_iter().filter_map(|(name, side)| no_repeats(name, side)));
         let (mut a, mut b) = (Side::of(a, &mut sessions), Side::of(b, &mut sessions));
         let same_trace = !forced.iter().any(|forced| forced.difference == Difference::Trace);
         let paired = if same_trace { pair(&mut a.runs, &mut b.runs) } else { Paired::default() };
@@ -257,6 +258,34 @@ fn origins(a: &SideInput, b: &SideInput) -> Vec<Forced> {
         }
     }
     found
+}
+
+/// Why the runs of a side are no repeats of each other: other scenarios, or one and the same run.
+fn no_repeats(name: &str, side: &SideInput) -> Option<Forced> {
+    let (first, others) = side.runs.split_first()?;
+    let text = others.iter().enumerate().find_map(|(at, run)| {
+        // In virtual time a run is the same each time; live, it is another sample.
+        let is_same = |other: &&RunInput| {
+            run.origin.is_some()
+                && (other.path == run.path
+                    || (other.run_id == run.run_id && run.summary.run.driver.starts_with("virtual")))
+        };
+        if let Some(twin) = side.runs[..=at].iter().find(is_same) {
+            return Some(format!("{} and {} are one and the same run", twin.path, run.path));
+        }
+        let (a, b) = (first.origin.as_ref()?, run.origin.as_ref()?);
+        let change =
+            scenario_changes(&a.scenario, &b.scenario).into_iter().find(|change| !is_of_repeats(&change.key))?;
+        let value = |value: Option<String>| value.unwrap_or_else(|| "nothing".into());
+        let (key, a, b) = (change.key, value(change.a), value(change.b));
+        Some(format!("{key} is {a} in {} and {b} in {}", first.path, run.path))
+    })?;
+    Some(Forced::repeats(format!("the runs of {name} are no repeats of each other: {text}")))
+}
+
+/// Another generated trace is another sample; its digest tells the traces apart where that matters.
+fn is_of_repeats(key: &str) -> bool {
+    key == "trace.seed"
 }
 
 /// How the requests of the sides differ; what an unfinished run lacks is no difference in kind.

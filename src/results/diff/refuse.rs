@@ -40,6 +40,9 @@ impl Forced {
                 "figures are of the requests of both alone; those of whole runs (counts, rates, fairness, starved sessions) \
                  are left out"
             }
+            Difference::Repeats => {
+                "the runs of a side are no samples of one thing: its figures mix them, and the noise holds what differs between them"
+            }
             Difference::TimeScale => {
                 "the load differs by itself: rates, duration and times from the schedule are left out, and every other \
                  difference mixes the load with the rest"
@@ -50,6 +53,10 @@ impl Forced {
 
     pub(super) fn population(text: String) -> Forced {
         Forced::new(Difference::Population, text)
+    }
+
+    pub(super) fn repeats(text: String) -> Forced {
+        Forced::new(Difference::Repeats, text)
     }
 }
 

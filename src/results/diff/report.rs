@@ -139,6 +139,8 @@ pub enum Difference {
     Trace,
     /// The same trace, but other requests or sessions of it.
     Population,
+    /// The runs of one side are of other scenarios, or one run is given twice.
+    Repeats,
     /// Other time scales: loads differ by themselves.
     TimeScale,
 }
