@@ -65,8 +65,14 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
             short_share_at_1x: gaps.under_service_share,
             short_share_at_scale: gaps.under_service_share_scaled,
         }),
-        predicted_direct_share: preflight.direct.as_ref().map(|direct| direct.predicted),
+        predicted_direct_share: preflight.direct.as_ref().and_then(|direct| of_later_turns(direct.predicted, trace)),
     }
+}
+
+/// A share of all turns as one of those after each session's first, which is how the observed share is counted.
+fn of_later_turns(of_all: f64, trace: &Trace) -> Option<f64> {
+    let (all, sessions) = (trace.turns.len(), trace.sessions.len());
+    (all > sessions).then(|| (of_all * all as f64 / (all - sessions) as f64).min(1.0))
 }
 
 fn topology(scenario: &Scenario) -> String {

@@ -53,7 +53,7 @@ pub struct RunInfo {
     pub slots: Option<SlotFacts>,
     /// Gaps against service times; null when nobody computed it.
     pub gaps: Option<GapFacts>,
-    /// Direct-to-D share that the preflight predicts, 0 to 1; null without sessions on D, and when nobody computed it.
+    /// Direct-to-D share that the preflight predicts, of the turns after each session's first, 0 to 1; null without sessions on D, and when nobody computed it.
     #[serde(default)]
     pub predicted_direct_share: Option<f64>,
 }
