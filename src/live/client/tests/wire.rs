@@ -83,6 +83,11 @@ fn an_answer_is_read_however_it_is_framed_and_its_connection_used_again_where_th
     assert_served(Script::raw(&with_length("1.1", "").repeat(2)), 3, "two answers to one request");
 }
 
+#[expect(clippy::disallowed_methods, reason = "a runtime that hears nothing meanwhile is what is tried")]
+fn stand_still(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
 /// A server in a thread, which sends its answer and then, in a piece of its own, this; the requests that came to it.
 fn that_goes_on(behind: &'static str, leaves: bool) -> (String, Arc<AtomicUsize>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -104,7 +109,7 @@ fn that_goes_on(behind: &'static str, leaves: bool) -> (String, Arc<AtomicUsize>
             counted.fetch_add(1, Ordering::Relaxed);
             lines.get_mut().write_all(with_length("1.1", "").as_bytes())?;
             // The client has read the answer by then.
-            std::thread::sleep(Duration::from_millis(10));
+            stand_still(10);
             lines.get_mut().write_all(behind.as_bytes())?;
             if leaves {
                 return Ok(());
@@ -133,7 +138,7 @@ fn what_came_behind_an_answer_is_seen_by_the_next_request_even_if_the_runtime_ha
             for _ in 0..20 {
                 answers.push(rig.finish(generate_of(&trace, 0)).await);
                 // The runtime stands still meanwhile, and hears nothing.
-                std::thread::sleep(Duration::from_millis(30));
+                stand_still(30);
             }
             answers
         });
