@@ -15,6 +15,8 @@ use crate::protocol::ErrorClass;
 
 /// Words of a connection that nobody took.
 pub(in crate::live) const REFUSED: &str = "connection refused";
+/// First words of an exchange whose connection ended.
+pub(in crate::live) const CLOSED: &str = "connection closed";
 /// Words of a connection that ended before the head of an answer.
 pub(super) const UNANSWERED: &str = "connection closed before message completed";
 /// Words of what may be another protocol.
@@ -82,10 +84,10 @@ impl Trouble {
             }
             (Breach::Exchange, _) => {
                 let words = match stage {
-                    Stage::Sending => "connection closed before the answer",
-                    Stage::Reading => "connection closed in the middle of the answer",
+                    Stage::Sending => "before the answer",
+                    Stage::Reading => "in the middle of the answer",
                 };
-                (ErrorClass::ConnectionClosed, format!("{words} of {host} ({cause})"))
+                (ErrorClass::ConnectionClosed, format!("{CLOSED} {words} of {host} ({cause})"))
             }
         }
     }
