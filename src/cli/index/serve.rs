@@ -19,7 +19,7 @@ use crate::kv::directory::{KvEventsConfig, Registry, Source};
 use crate::live::clock::Clock;
 use crate::live::kv::registry::{Login, read_limited};
 use crate::live::kv::service::{Feed, FeedError, FeedOptions, Log};
-use crate::live::server::{InternalToken, KvLimits, KvServerOptions, run_kv};
+use crate::live::server::{InternalToken, KvLimits, KvServerOptions, room, run_kv};
 use crate::live::url_at;
 
 const EXAMPLES: &str = "\
@@ -65,7 +65,8 @@ pub struct ServeArgs {
     listen: String,
     #[command(flatten)]
     token: TokenArgs,
-    /// Connections of callers at once; default: half of the descriptors that the process may open, 1024 at most.
+    /// Connections of callers at once; default: half of the files that the process may open (`ulimit -n`), 1024 at most,
+    /// fewer where streams need the room.
     #[arg(long, value_name = "N")]
     max_connections: Option<NonZeroUsize>,
     /// Print where it listens as one line of JSON.
@@ -81,9 +82,10 @@ pub fn run(args: &ServeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let messages = terminal.messages.clone();
     let log = Log::new(move |line| messages.note(line));
     let options = feed_options(&args.config, args.registry.as_deref(), log)?;
+    let callers = callers(args.max_connections.map(NonZeroUsize::get), &options.config)?;
     let listener = bind(&args.listen, token.is_some())?;
     let signals = Signals::install()?;
-    let limits = KvLimits { connections: args.max_connections.map(NonZeroUsize::get), ..KvLimits::default() };
+    let limits = KvLimits { connections: Some(callers), ..KvLimits::default() };
     let feed = Feed::start(options).map_err(feed_failure)?;
     let at = address(&listener)?;
     stdout::print(&if args.json {
@@ -156,6 +158,23 @@ pub(super) fn parse_registry(text: &str) -> Result<Registry, Failure> {
     Ok(Registry::Etcd {
         endpoints: endpoints.into_iter().map(str::to_owned).collect(),
         namespace: namespace.to_owned(),
+    })
+}
+
+/// Connections of callers that the process has files for.
+fn callers(asked: Option<usize>, config: &KvEventsConfig) -> Result<usize, Failure> {
+    let streams = match &config.source {
+        Source::Streams(streams) => streams.len(),
+        Source::Discovery(_) => 1,
+    };
+    room(asked, streams).map_err(|error| {
+        let raise = format!("raise the limit (`ulimit -n {}`)", error.needed);
+        let fewer = error.limit.saturating_sub(error.reserved);
+        Failure::input(error).hint(if asked.is_some() && fewer > 0 {
+            format!("{raise}, or give `--max-connections {fewer}` or fewer")
+        } else {
+            raise
+        })
     })
 }
 

@@ -58,12 +58,17 @@ pub fn run(args: &WatchArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     let signals = Signals::install()?;
-    let mut first = ask.streams().map(Some).map_err(failure)?;
+    // An address where nobody listens is told at once: it may be the wrong one.
+    let mut first = match ask.streams() {
+        Err(error) if !error.passes() => return Err(failure(error)),
+        Err(away) => Some(Err(away.to_string())),
+        Ok(reply) => Some(Ok(reply)),
+    };
     let draws = std::io::stdout().is_terminal();
     let mut lines = Lines::default();
     while is_wanted(&signals) {
         let looked = match first.take() {
-            Some(reply) => Ok(reply),
+            Some(looked) => looked,
             None => again(&ask)?,
         };
         if draws {

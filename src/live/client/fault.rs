@@ -15,8 +15,21 @@ use crate::protocol::ErrorClass;
 
 /// Words of a connection that nobody took.
 pub(in crate::live) const REFUSED: &str = "connection refused";
+/// First words of an exchange whose connection ended.
+pub(in crate::live) const CLOSED: &str = "connection closed";
 /// Words of a connection that ended before the head of an answer.
 pub(super) const UNANSWERED: &str = "connection closed before message completed";
+/// Words of what may be another protocol.
+const NO_HTTP: &str = "invalid HTTP";
+/// Words of the general client for answers that break the rules; it has no kinds for them.
+const RULES: [&str; 6] = [
+    NO_HTTP,
+    "message head is too large",
+    "invalid content-length",
+    "unexpected transfer-encoding",
+    "nvalid chunk",
+    "over limit",
+];
 
 /// Where an exchange broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +43,11 @@ pub(super) enum Stage {
 /// What broke.
 enum Breach {
     ConnectTimeout,
-    NoConnection { is_refused: bool },
+    NoConnection {
+        is_refused: bool,
+    },
+    /// What came is no answer.
+    Rules,
     Exchange,
 }
 
@@ -58,18 +75,19 @@ impl Trouble {
             (Breach::NoConnection { is_refused: false }, _) => {
                 (ErrorClass::WorkerLost, format!("cannot connect to {host}{through}: {cause}"))
             }
-            (Breach::Exchange, _)
-                if cause.contains("invalid HTTP") && url.is_some_and(|url| url.scheme() == "http") =>
-            {
+            (Breach::Rules, _) if cause.contains(NO_HTTP) && url.is_some_and(|url| url.scheme() == "http") => {
                 let message = format!("the answer of {host} is no HTTP ({cause}); if it speaks TLS, write https://");
                 (ErrorClass::BadAnswer, message)
             }
+            (Breach::Rules, _) => {
+                (ErrorClass::BadAnswer, format!("the answer of {host} breaks the rules of HTTP ({cause})"))
+            }
             (Breach::Exchange, _) => {
                 let words = match stage {
-                    Stage::Sending => "connection closed before the answer",
-                    Stage::Reading => "connection closed in the middle of the answer",
+                    Stage::Sending => "before the answer",
+                    Stage::Reading => "in the middle of the answer",
                 };
-                (ErrorClass::ConnectionClosed, format!("{words} of {host} ({cause})"))
+                (ErrorClass::ConnectionClosed, format!("{CLOSED} {words} of {host} ({cause})"))
             }
         }
     }
@@ -103,12 +121,16 @@ impl Trouble {
             Trouble::Plain(Broken::NoConnection(error), _) => {
                 Breach::NoConnection { is_refused: refused(io_kind(&**error)) }
             }
-            Trouble::Plain(Broken::Unreadable(_) | Broken::Closed { .. }, _) => Breach::Exchange,
+            Trouble::Plain(Broken::Unreadable(_), _) => Breach::Rules,
+            Trouble::Plain(Broken::Closed { .. }, _) => Breach::Exchange,
             Trouble::General(error) if error.is_connect() && error.is_timeout() => Breach::ConnectTimeout,
             Trouble::General(error) if error.is_connect() || error.is_dns() => {
                 Breach::NoConnection { is_refused: refused(io_kind(error)) }
             }
-            Trouble::General(_) => Breach::Exchange,
+            Trouble::General(error) => {
+                let cause = root_cause(error);
+                if RULES.iter().any(|words| cause.contains(words)) { Breach::Rules } else { Breach::Exchange }
+            }
         }
     }
 

@@ -178,7 +178,10 @@ fn unreadable(status: u16, head: &HeaderMap) -> Option<String> {
 /// An answer outside 200 to 299: its words, and whether it may be sent again.
 async fn refused(line: &Line, end: &mut LegEnd, response: Response) {
     let status = end.status.unwrap_or_default();
-    let body = match timeout(line.target.limits.control, line.http.body_of(response)).await {
+    let limits = &line.target.limits;
+    // Words that do not come are not waited for as if they were an answer: the status says enough.
+    let most = limits.stall.map_or(limits.control, |stall| stall.min(limits.control));
+    let body = match timeout(most, line.http.body_of(response)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) | Err(_) => Bytes::new(),
     };

@@ -58,7 +58,7 @@ use outbox::Outbox;
 
 pub use control::Looker;
 pub(in crate::live) use dial::loopbacks;
-pub(in crate::live) use fault::REFUSED;
+pub(in crate::live) use fault::{CLOSED, REFUSED};
 
 pub use counts::ClientCounters;
 pub use http::{ClientError, Http};

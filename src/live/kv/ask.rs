@@ -10,7 +10,7 @@ use crate::live::api::{
     INTERNAL_TOKEN_HEADER, KV_QUERY_PATH, KV_STREAMS_PATH, KvQueryBody, KvQueryReply, KvStreamsReply,
     MOST_KV_QUERY_BYTES,
 };
-use crate::live::client::{ClientError, Http, Reply};
+use crate::live::client::{CLOSED, ClientError, Http, Reply};
 use crate::protocol::CallError;
 
 /// For one answer.
@@ -83,6 +83,17 @@ pub enum AskError {
     /// What it said is not what such a server says.
     #[error("{0} answered something else than a KV directory does; is it `pdreplay index serve`, or the xLLM service?")]
     Unknown(String),
+}
+
+impl AskError {
+    /// An index is there, and may answer soon: it is full, not ready, or closed the connection.
+    pub fn passes(&self) -> bool {
+        match self {
+            AskError::NotReady { .. } => true,
+            AskError::Unreachable { why, .. } => why.starts_with(CLOSED),
+            _ => false,
+        }
+    }
 }
 
 impl Ask {

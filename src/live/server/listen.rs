@@ -4,6 +4,7 @@
 //! runs while a connection is idle, too. Bodies have theirs where they are read (`http::read`). Answers have none: a stream
 //! of events lasts as long as it lasts.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -18,12 +20,12 @@ use tokio::task::JoinSet;
 
 use super::seats::Seats;
 
-/// Wait after an accept that failed, for want of descriptors as a rule.
+/// Wait after an accept that failed while nothing could be closed for it.
 const REST: Duration = Duration::from_millis(100);
 /// Longest time that a caller without a place has to take its answer.
 const LINGER: Duration = Duration::from_millis(500);
 /// Callers without a place that are told so at a time; more are told nothing.
-const LINGERING: usize = 32;
+pub(super) const LINGERING: usize = 32;
 
 /// What a server bears.
 #[derive(Debug, Clone)]
@@ -55,9 +57,12 @@ pub(super) async fn listen(listener: TcpListener, routes: Router, bounds: Bounds
         };
         while connections.try_join_next().is_some() {}
         while turned_away.try_join_next().is_some() {}
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(REST).await;
-            continue;
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                make_room(&error, bounds.seats.as_deref(), &mut turned_away).await;
+                continue;
+            }
         };
         // A connection that is gone already shows it on its first read.
         let _ = stream.set_nodelay(true);
@@ -84,6 +89,20 @@ pub(super) async fn listen(listener: TcpListener, routes: Router, bounds: Bounds
     while connections.join_next().await.is_some() {}
 }
 
+/// After an accept that failed: without descriptors whoever is of least use goes at once, as the next caller waits.
+async fn make_room(error: &io::Error, seats: Option<&Seats>, turned_away: &mut JoinSet<()>) {
+    let is_short = [Errno::MFILE, Errno::NFILE].iter().any(|short| Some(short.raw_os_error()) == error.raw_os_error());
+    if is_short && !turned_away.is_empty() {
+        // They were told already.
+        turned_away.shutdown().await;
+    } else if is_short && seats.is_some_and(Seats::make_room) {
+        // Its task closes it now.
+        tokio::task::yield_now().await;
+    } else {
+        tokio::time::sleep(REST).await;
+    }
+}
+
 /// One connection, to its end.
 async fn serve<S>(stream: S, routes: Router, head: Duration, mut stopped: watch::Receiver<bool>)
 where
@@ -108,7 +127,7 @@ async fn turn_away(mut stream: TcpStream, answer: &str) {
         stream.shutdown().await?;
         let mut sent = [0; 4096];
         while stream.read(&mut sent).await? > 0 {}
-        std::io::Result::Ok(())
+        io::Result::Ok(())
     };
     let _ = tokio::time::timeout(LINGER, told).await;
 }

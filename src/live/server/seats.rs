@@ -19,10 +19,6 @@ use tokio::time::Instant;
 
 /// Nobody goes who came, or was answered, less than this ago: a caller has time to ask.
 const LEAST_STAY: Duration = Duration::from_millis(250);
-/// Most connections, whatever the process may open.
-const MOST: usize = 1024;
-/// Of the descriptors that the process may open, one in so many is a caller's; the rest are for streams and files.
-const SHARE: u64 = 2;
 
 /// See the module.
 #[derive(Debug)]
@@ -68,16 +64,10 @@ impl Seats {
         Arc::new(Seats { most, taken: Mutex::default(), next, refused, evicted })
     }
 
-    /// As many as the process can do with: half of the descriptors it may open, 1024 at most.
-    pub fn fitting() -> usize {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        limit.map_or(MOST, |limit| usize::try_from(limit / SHARE).unwrap_or(MOST).clamp(1, MOST))
-    }
-
     /// A place for a caller, if need be the one of whoever was answered longest ago. `None`: all are in use.
     pub fn take(self: &Arc<Seats>) -> Option<Taken> {
         let mut taken = lock(&self.taken);
-        if taken.len() >= self.most && !self.evict_one(&mut taken) {
+        if taken.len() >= self.most && !self.evict_one(&mut taken, LEAST_STAY) {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -87,10 +77,15 @@ impl Seats {
         Some(Taken { seats: Arc::clone(self), number, seat })
     }
 
-    fn evict_one(&self, taken: &mut BTreeMap<u64, Arc<Seat>>) -> bool {
+    /// Closes the connection that was answered longest ago, however long that is; whether there was any.
+    pub fn make_room(&self) -> bool {
+        self.evict_one(&mut lock(&self.taken), Duration::ZERO)
+    }
+
+    fn evict_one(&self, taken: &mut BTreeMap<u64, Arc<Seat>>, least_stay: Duration) -> bool {
         let since = |seat: &Seat| *lock(&seat.since);
         let Some((&number, seat)) = taken.iter().min_by_key(|(_, seat)| since(seat)) else { return false };
-        if since(seat).elapsed() < LEAST_STAY {
+        if since(seat).elapsed() < least_stay {
             return false;
         }
         // A permit stays until the connection looks.

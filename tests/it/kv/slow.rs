@@ -1,9 +1,11 @@
 //! Clients that say nothing, or take for ever to say it, against the query server: nobody else waits for them.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 
 use crate::kv::query::request;
@@ -85,8 +87,84 @@ fn the_number_of_connections_follows_the_descriptors() {
     let most = metric(&page, "most_connections");
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-    let soft = line.split_whitespace().nth(3).unwrap().parse().map_or(1024, |soft: u64| (soft / 2).clamp(1, 1024));
+    let soft =
+        line.split_whitespace().nth(3).unwrap().parse().map_or(1024, |soft: u64| (soft / 2).min(soft - 58).min(1024));
     assert_eq!(most, soft, "{line}");
     let zero = scratch.run(&["index", "serve", "--config", "kv.json", "--max-connections", "0"]);
     zero.refused(&["--max-connections"]);
+}
+
+/// What it says that may open so many files and is started all the same.
+fn too_few(scratch: &Scratch, files: u32, more: &str) -> String {
+    let away = json!({"instance_name": "a", "endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "tcp://127.0.0.1:2"});
+    let config = scratch.write("few.json", &json!({ "streams": [away] }).to_string());
+    let line = format!("ulimit -n {files}; exec \"$0\" index serve --config \"$1\" --listen 127.0.0.1:0 {more}");
+    let program = env!("CARGO_BIN_EXE_pdreplay");
+    let out = Command::new("sh").args(["-c", &line, program]).arg(config).output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    String::from_utf8(out.stderr).unwrap()
+}
+
+#[test]
+fn what_does_not_fit_into_the_limit_of_files_is_refused_at_the_start() {
+    let scratch = Scratch::new();
+    let told = too_few(&scratch, 64, "--max-connections 1000");
+    for words in ["1000 connections", "need 1058 open files", "limit is 64", "ulimit -n 1058", "--max-connections 6`"] {
+        assert!(told.contains(words), "no `{words}` in {told}");
+    }
+    let told = too_few(&scratch, 16, "");
+    assert!(told.contains("limit is 16") && told.contains("ulimit -n 59"), "{told}");
+}
+
+#[test]
+fn with_few_files_idle_connections_hold_up_nobody() {
+    let scratch = Scratch::new();
+    let away = json!({"instance_name": "a", "endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "tcp://127.0.0.1:2"});
+    let config = scratch.write("kv.json", &json!({ "streams": [away] }).to_string());
+    let server = Server::index_within(64, &config);
+    let idle: Vec<TcpStream> = (0..200).map(|_| open(&server, "")).collect();
+    let took = well_behaved(&server);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    drop(idle);
+}
+
+#[test]
+fn out_of_files_an_old_connection_is_closed_for_the_next_caller() {
+    let scratch = Scratch::new();
+    let server = directory(&scratch, &[]);
+    let pid = Pid::from_raw(server.id().try_into().unwrap()).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    let few = Rlimit { current: Some(server.descriptors() as u64 + 6), ..limit };
+    prlimit(Some(pid), Resource::Nofile, few).unwrap();
+    let idle: Vec<TcpStream> = (0..60).map(|_| open(&server, "")).collect();
+    let took = well_behaved(&server);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    drop(idle);
+    let page = request(&server.url, "GET", "/metrics", &[], b"").2;
+    assert!(metric(&page, "evicted_connections_total") > 0, "{page}");
+}
+
+#[test]
+fn a_watch_whose_first_question_is_not_answered_goes_on_asking() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_pdreplay"))
+        .args(["index", "watch", "--url", &url])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let full = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 16\r\n\r\n{\"error\":\"full\"}";
+    for answer in [full, "", full] {
+        let (mut stream, _) = wait_for("it asks again", || listener.accept().ok());
+        stream.set_nonblocking(false).unwrap();
+        let mut asked = [0; 4096];
+        assert!(stream.read(&mut asked).unwrap() > 0);
+        stream.write_all(answer.as_bytes()).unwrap();
+    }
+    assert_eq!(watch.try_wait().unwrap(), None, "it has not ended");
+    watch.kill().unwrap();
+    let said = String::from_utf8(watch.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("not ready: full; it is waited for"), "{said}");
 }

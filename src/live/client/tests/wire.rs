@@ -1,5 +1,8 @@
 //! Plain connections: how answers are framed, when a connection is used again, answers that come before the request has left.
 
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -80,6 +83,72 @@ fn an_answer_is_read_however_it_is_framed_and_its_connection_used_again_where_th
     assert_served(Script::raw(&with_length("1.1", "").repeat(2)), 3, "two answers to one request");
 }
 
+#[expect(clippy::disallowed_methods, reason = "a runtime that hears nothing meanwhile is what is tried")]
+fn stand_still(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+/// A server in a thread, which sends its answer and then, in a piece of its own, this; the requests that came to it.
+fn that_goes_on(behind: &'static str, leaves: bool) -> (String, Arc<AtomicUsize>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let talk = move |stream: std::net::TcpStream| -> io::Result<()> {
+        let mut lines = BufReader::new(stream);
+        loop {
+            let (mut length, mut line) = (0, String::new());
+            while lines.read_line(&mut line)? > 0 && line != "\r\n" {
+                let line = std::mem::take(&mut line).to_ascii_lowercase();
+                length = line.strip_prefix("content-length:").map_or(length, |length| length.trim().parse().unwrap());
+            }
+            if line.is_empty() {
+                return Ok(());
+            }
+            lines.read_exact(&mut vec![0; length])?;
+            counted.fetch_add(1, Ordering::Relaxed);
+            lines.get_mut().write_all(with_length("1.1", "").as_bytes())?;
+            // The client has read the answer by then.
+            stand_still(10);
+            lines.get_mut().write_all(behind.as_bytes())?;
+            if leaves {
+                return Ok(());
+            }
+        }
+    };
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (talk, stream) = (talk.clone(), stream.unwrap());
+            // Clients go when they like.
+            std::thread::spawn(move || talk(stream).unwrap_or_default());
+        }
+    });
+    (url, requests)
+}
+
+#[test]
+fn what_came_behind_an_answer_is_seen_by_the_next_request_even_if_the_runtime_has_not_heard_of_it() {
+    const SECOND: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno";
+    for (behind, leaves) in [(SECOND, false), ("", true), (SECOND, true)] {
+        let (url, requests) = that_goes_on(behind, leaves);
+        let answers = block_on(async {
+            let trace = two_turns();
+            let mut rig = Rig::new(&trace, target(&[&url]));
+            let mut answers = Vec::new();
+            for _ in 0..20 {
+                answers.push(rig.finish(generate_of(&trace, 0)).await);
+                // The runtime stands still meanwhile, and hears nothing.
+                stand_still(30);
+            }
+            answers
+        });
+        for answer in answers {
+            assert_eq!((&answer.finish, answer.output_tokens, answer.attempts), (&Finish::Length, 10, 1), "{leaves}");
+        }
+        assert_eq!(requests.load(Ordering::Relaxed), 20, "{behind}, {leaves}");
+    }
+}
+
 #[test]
 fn idle_connections_are_closed_after_a_while() {
     block_on(async {
@@ -125,16 +194,23 @@ fn what_is_no_answer_of_http_is_told_as_it_is() {
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x-a: b\r\n".repeat(200));
     let of_body = |lines: &str| format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\n");
     let half = format!("{}4\r\ndata", of_body("transfer-encoding: chunked"));
+    let flood = of_body(&format!("transfer-encoding: chunked\r\n\r\n1;{}", "e".repeat(1 << 16)));
     let cases = [
-        (too_large.as_str(), ErrorClass::ConnectionClosed, "(message head is too large)"),
-        (&many, ErrorClass::ConnectionClosed, "(message head is too large)"),
+        (too_large.as_str(), ErrorClass::BadAnswer, "(message head is too large: more than 256 KiB)"),
+        (&many, ErrorClass::BadAnswer, "(message head is too large: more than 100 headers)"),
         (
             "SSH-2.0-OpenSSH_9.2\r\n",
             ErrorClass::BadAnswer,
             "is no HTTP (invalid HTTP version parsed); if it speaks TLS",
         ),
-        (&of_body("content-length: x"), ErrorClass::ConnectionClosed, "(invalid content-length parsed)"),
-        (&of_body("transfer-encoding: chunked\r\n\r\nx"), ErrorClass::ConnectionClosed, "missing size digit)"),
+        (
+            &of_body("content-length: x"),
+            ErrorClass::BadAnswer,
+            "breaks the rules of HTTP (invalid content-length parsed)",
+        ),
+        (&of_body("content-length: 3\r\ncontent-length: 4"), ErrorClass::BadAnswer, "(invalid content-length parsed)"),
+        (&of_body("transfer-encoding: chunked\r\n\r\nx"), ErrorClass::BadAnswer, "missing size digit)"),
+        (&flood, ErrorClass::BadAnswer, "(chunk extensions or trailers over limit: more than 16 KiB)"),
         (&half, ErrorClass::ConnectionClosed, "in the middle of the answer"),
         ("HTTP/1.1 200 OK\r\ncon", ErrorClass::ConnectionClosed, "before the answer"),
     ];

@@ -8,6 +8,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -71,10 +73,11 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Nobody has closed it, nor said anything, since it was last used: as far as the runtime has heard.
+    /// Nobody has closed it, nor said anything, since it was last used. Asks the socket: the runtime answers from what it
+    /// heard when it last looked, and a close or an answer that nobody asked for may have come since.
     pub fn is_silent(&self) -> bool {
-        let read = self.stream.try_read(&mut [0]);
-        self.unused().is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        let waiting = recv(&self.stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        self.unused().is_empty() && waiting.is_err_and(|error| error == Errno::WOULDBLOCK)
     }
 
     /// Gives back memory that only a large answer needed.

@@ -152,7 +152,11 @@ impl Chunks {
 
     fn skip(&mut self, state: State) -> Result<State, &'static str> {
         self.extra += 1;
-        if self.extra > MOST_EXTRA { Err("chunk extensions or trailers over limit") } else { Ok(state) }
+        if self.extra > MOST_EXTRA {
+            Err("chunk extensions or trailers over limit: more than 16 KiB")
+        } else {
+            Ok(state)
+        }
     }
 }
 

@@ -9,9 +9,11 @@ use super::framing::Framing;
 /// Headers of an answer at most.
 const MOST_HEADERS: usize = 100;
 /// Bytes of a head at most, interim ones included.
-pub(super) const MOST_HEAD: usize = 256 << 10;
-/// Words of a head that has more.
-pub(super) const TOO_LARGE: &str = "message head is too large";
+const MOST_HEAD: usize = 256 << 10;
+/// Words of a head that has more bytes.
+const TOO_LARGE: &str = "message head is too large: more than 256 KiB";
+/// Words of one that has more headers.
+const TOO_MANY: &str = "message head is too large: more than 100 headers";
 
 /// See the module.
 #[derive(Debug)]
@@ -102,7 +104,7 @@ fn words(error: httparse::Error) -> &'static str {
     match error {
         httparse::Error::Version => "invalid HTTP version parsed",
         httparse::Error::Status => "invalid HTTP status-code parsed",
-        httparse::Error::TooManyHeaders => TOO_LARGE,
+        httparse::Error::TooManyHeaders => TOO_MANY,
         httparse::Error::HeaderName
         | httparse::Error::HeaderValue
         | httparse::Error::NewLine
@@ -173,7 +175,7 @@ mod tests {
             assert_eq!(of(&text), "invalid content-length parsed", "{lengths}");
         }
         assert_eq!(of("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"), "unexpected transfer-encoding parsed");
-        assert_eq!(of(&format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(MOST_HEADERS + 1))), TOO_LARGE);
+        assert_eq!(of(&format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(MOST_HEADERS + 1))), TOO_MANY);
         assert_eq!(of(&format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(MOST_HEAD))), TOO_LARGE);
     }
 }

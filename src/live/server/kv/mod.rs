@@ -30,6 +30,7 @@ use crate::live::api::{KV_QUERY_PATH, KV_STREAMS_PATH};
 use crate::live::kv::service::Board;
 use crate::live::server::http::json_with;
 use crate::live::server::listen::{Bounds, listen};
+use crate::live::server::room::room;
 use crate::live::server::seats::Seats;
 
 /// Longest time an answer that is under way may go on after a stop.
@@ -47,7 +48,7 @@ pub struct KvLimits {
     pub head: Duration,
     /// From the end of a request's head to the end of its body.
     pub body: Duration,
-    /// Connections at once; `None`: half of the descriptors that the process may open, 1024 at most.
+    /// Connections at once; `None`: as many as there is [`room`] for beside one stream.
     pub connections: Option<usize>,
 }
 
@@ -78,15 +79,16 @@ struct Front {
     latencies: Latencies,
 }
 
-/// Serves until `stop` is ready, then lets answers that are under way end. Errors: none as yet; a failed accept is tried
-/// again.
+/// Serves until `stop` is ready, then lets answers that are under way end. Errors: the process may open too few
+/// descriptors. A failed accept is tried again.
 pub async fn serve_kv(
     listener: TcpListener,
     options: KvServerOptions,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let KvServerOptions { board, token, limits } = options;
-    let seats = Seats::new(limits.connections.unwrap_or_else(Seats::fitting));
+    let most = limits.connections.map_or_else(|| room(None, 1), Ok).map_err(io::Error::other)?;
+    let seats = Seats::new(most);
     let bounds = Bounds { head: limits.head, seats: Some(Arc::clone(&seats)), full: FULL };
     let front = Front { board, token, limits, seats, latencies: Latencies::default() };
     let (stopping, stopped) = watch::channel(false);

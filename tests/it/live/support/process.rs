@@ -52,6 +52,16 @@ impl Server {
         Server::binary(&[&["index", "serve", "--config", config], &listen[..], more].concat())
     }
 
+    /// The same in a process that may open so many files; without a second start.
+    pub fn index_within(files: u32, config: &Path) -> Server {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_pdreplay")]);
+        let args = ["index", "serve", "--config", config.to_str().unwrap(), "--listen", "127.0.0.1:0", "--json"];
+        let (args, beside) = (args.map(str::to_owned).to_vec(), beside());
+        let (child, url, log) = start_by(command, &args);
+        Server { child, args, url, log, _beside: beside }
+    }
+
     /// The binary with these arguments; it prints a JSON line with its address once it listens.
     fn binary(args: &[&str]) -> Server {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
@@ -112,7 +122,10 @@ impl Drop for Server {
 }
 
 fn start(args: &[String]) -> (Child, String, Arc<Mutex<String>>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pdreplay"));
+    start_by(Command::new(env!("CARGO_BIN_EXE_pdreplay")), args)
+}
+
+fn start_by(mut command: Command, args: &[String]) -> (Child, String, Arc<Mutex<String>>) {
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let log = keep(child.stderr.take().unwrap());
