@@ -59,6 +59,13 @@ impl FoundRun {
         Ok(FoundRun { folder: folder.to_path_buf(), requests, manifest })
     }
 
+    /// The same run, to be read from its lines alone.
+    pub fn without_table(&self) -> FoundRun {
+        let mut manifest = self.manifest.clone();
+        manifest.iter_mut().for_each(|manifest| manifest.files.retain(|name, _| name != folder::REQUESTS_PARQUET));
+        FoundRun { folder: self.folder.clone(), requests: self.requests.clone(), manifest }
+    }
+
     /// The summary, from the records, and the one in the folder when it may be used; says what is missing.
     pub fn summarise(
         &self,

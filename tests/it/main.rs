@@ -24,6 +24,7 @@ mod interrupts;
 mod kv;
 mod live;
 mod notebooks;
+mod outfiles;
 mod page;
 mod replicas;
 mod results;
