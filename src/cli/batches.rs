@@ -70,7 +70,8 @@ impl FoundRun {
         }
     }
 
-    /// The table of the run, when it is as the run left it and the lines are, too: whoever changed the lines wants to see it.
+    /// The table of the run, when it is as the run left it and the lines are, too, or were cut: whoever changed them wants to
+    /// see it.
     fn table(&self) -> Option<Table> {
         let Some(manifest) = &self.manifest else {
             return is_table(&self.requests).then(|| Table {
@@ -86,9 +87,20 @@ impl FoundRun {
         };
         let rows = if facts.planned > 0 { facts.planned } else { manifest.info.requests };
         let path = self.folder.join(folder::REQUESTS_PARQUET);
-        let has_lines = self.requests.exists();
+        let has_lines = self.requests.exists() && !self.has_cut_lines();
         let is_usable = is_whole(folder::REQUESTS_PARQUET) && (is_whole(folder::REQUESTS) || !has_lines);
         is_usable.then_some(Table { path, rows: Some(rows), has_lines })
+    }
+
+    /// The file of lines is there, but shorter than the run left it.
+    fn has_cut_lines(&self) -> bool {
+        let then = self.manifest.as_ref().and_then(|manifest| manifest.files.get(folder::REQUESTS));
+        then.is_some_and(|then| fs::metadata(&self.requests).is_ok_and(|now| now.is_file() && now.len() < *then))
+    }
+
+    /// The file that is read in place of lines that were cut.
+    pub fn in_place_of_lines(&self) -> Option<PathBuf> {
+        self.table().filter(|_| self.has_cut_lines()).map(|table| table.path)
     }
 
     fn fold_lines<S>(
@@ -187,6 +199,7 @@ fn fold_table<S>(
         scope.spawn(move || decode(reader, &groups));
         for group in decoded {
             batch.adopt(group.map_err(Stop::Table)?);
+            batch.check_times().map_err(Stop::Table)?;
             each(&mut state, &batch).map_err(Stop::Consumer)?;
             bar.show(batch.first_row() + batch.rows() as u64);
         }

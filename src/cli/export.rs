@@ -1,34 +1,30 @@
 //! `report --export` and `--perfetto`: a run in the forms of other tools, to files or stdout.
 //!
-//! Files appear whole or not at all, and replace what had their name, but never a file of the run itself. Invariant: at most
-//! one of all outputs is stdout, and then nothing else is printed there.
+//! [`outfile`] writes them. Invariant: at most one of all outputs is stdout, and then nothing else is printed there; none
+//! lies over another or over a file of the run.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use flate2::{Compression, write::GzEncoder};
 
 use crate::cli::exit::Failure;
-use crate::cli::folder::{self, write_whole};
+use crate::cli::folder;
 use crate::cli::found::FoundRun;
-use crate::cli::stdout;
+use crate::cli::outfile::{self, Form};
 use crate::cli::terminal::Terminal;
 use crate::record::LedgerEvent;
 use crate::results::RunSummary;
 use crate::results::export::{Aiperf, Csv, Exporter, Vllm};
 use crate::results::perfetto::Perfetto;
 
-/// Stands for standard output.
-const STDOUT: &str = "-";
-
 /// A trace of more requests is more than the page can hold.
 const MANY_REQUESTS: usize = 500_000;
 
-/// Bytes handed to a file at a time.
+/// Bytes read from a file at a time.
 const BUFFER: usize = 256 * 1024;
 
 /// Flags of other forms.
@@ -48,14 +44,6 @@ pub struct ExportArgs {
 struct Export {
     form: Form,
     file: PathBuf,
-}
-
-/// Forms of other tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Aiperf,
-    Csv,
-    Vllm,
 }
 
 impl FromStr for Export {
@@ -84,51 +72,52 @@ impl ExportArgs {
 
     /// Something goes to stdout, so that nothing else may.
     pub fn takes_stdout(&self) -> bool {
-        self.files().any(|file| file == Path::new(STDOUT))
+        self.files().any(|(file, _)| outfile::is_stdout(file))
     }
 
-    fn files(&self) -> impl Iterator<Item = &Path> {
-        self.exports.iter().map(|export| export.file.as_path()).chain(self.perfetto.as_deref())
+    fn files(&self) -> impl Iterator<Item = (&Path, Form)> {
+        let exports = self.exports.iter().map(|export| (export.file.as_path(), export.form));
+        exports.chain(self.perfetto.as_deref().map(|file| (file, Form::Perfetto)))
     }
 
-    /// Refuses outputs that would lie over each other or over the run, before any work.
-    pub fn check(&self, found: &FoundRun) -> Result<(), Failure> {
+    /// Refuses outputs, also the `page`, that would lie over each other, over the run or over foreign files, before any work.
+    pub fn check(&self, page: Option<&Path>, found: &FoundRun) -> Result<(), Failure> {
         if self.is_some() && found.requests.exists() && !found.requests.is_file() {
             return Err(Failure::input(format!("{} can be read once only", found.requests.display()))
                 .hint("an export reads the records again: give a file"));
         }
-        let mut taken: Vec<&Path> = Vec::new();
-        for file in self.files() {
-            if taken.contains(&file) {
+        let mut taken: Vec<PathBuf> = Vec::new();
+        for (file, form) in self.files().chain(page.map(|file| (file, Form::Html))) {
+            let place = outfile::place(file);
+            if taken.contains(&place) {
                 return Err(Failure::input(format!("two outputs are to be written to {}", file.display()))
                     .hint("give each a file of its own"));
             }
-            taken.push(file);
-            let own = file.file_name().and_then(OsStr::to_str).is_some_and(folder::is_own_name);
-            if own && is_in(file, &found.folder) || is_same(file, &found.requests) {
+            let own = place.file_name().and_then(OsStr::to_str).is_some_and(folder::is_own_name);
+            if own && is_in(&place, &found.folder) || is_same(&place, &found.requests) {
                 return Err(
                     Failure::input(format!("{} is a file of the run itself", file.display())).hint("give another file")
                 );
             }
-            if file.is_dir() {
-                return Err(Failure::input(format!("{} is a folder", file.display())).hint("give a file in it"));
-            }
+            outfile::check(file, form)?;
+            taken.push(place);
         }
         Ok(())
     }
 
     /// Writes all that is asked for.
     pub fn write(&self, found: &FoundRun, summary: &RunSummary, terminal: &Terminal) -> Result<(), Failure> {
-        for Export { form, file } in &self.exports {
-            let started_at = found.manifest.as_ref().map(|manifest| manifest.started_at.as_str());
-            let mut exporter: Box<dyn Exporter> = match form {
-                Form::Aiperf => Box::new(Aiperf::default()),
-                Form::Csv => Box::new(Csv::default()),
-                Form::Vllm => Box::new(Vllm::new(summary, started_at)),
+        for export in &self.exports {
+            let left_out = match export.write(found, summary, terminal) {
+                // The lines are read from the begin, for a file that begins anew.
+                Err(Stop::Damaged) if !outfile::is_final(&export.file) => {
+                    export.write(&found.without_table(), summary, terminal)
+                }
+                written => written,
             };
-            to(file, |out| export(exporter.as_mut(), found, terminal, out))?;
-            if exporter.left_out() > 0 {
-                let text = format!("{}: without {} requests that were never sent", file.display(), exporter.left_out());
+            let left_out = left_out.map_err(|stop| stop.failure(found))?;
+            if left_out > 0 {
+                let text = format!("{}: without {left_out} requests that were never sent", export.file.display());
                 terminal.messages.note(text);
             }
         }
@@ -141,7 +130,34 @@ impl ExportArgs {
                 trace.requests()
             ));
         }
-        to(file, |out| trace.write(out).map_err(Stop::Out))
+        outfile::write(file, Form::Perfetto, |out| trace.write(out))
+    }
+}
+
+impl Export {
+    /// Writes it; requests that it leaves out.
+    fn write(&self, found: &FoundRun, summary: &RunSummary, terminal: &Terminal) -> Result<u64, Stop> {
+        let started_at = found.manifest.as_ref().map(|manifest| manifest.started_at.as_str());
+        let mut exporter: Box<dyn Exporter> = match self.form {
+            Form::Aiperf => Box::new(Aiperf::default()),
+            Form::Vllm => Box::new(Vllm::new(summary, started_at)),
+            // The last two are never asked for by `--export`.
+            Form::Csv | Form::Html | Form::Perfetto => Box::new(Csv::default()),
+        };
+        let mut stopped = None;
+        let written = outfile::write(&self.file, self.form, |out| {
+            export(exporter.as_mut(), found, terminal, out).map_err(|stop| match stop {
+                Stop::Out(error) => error,
+                stop => {
+                    stopped = Some(stop);
+                    io::Error::other("the run cannot be read")
+                }
+            })
+        });
+        match (stopped, written) {
+            (Some(stop), _) => Err(stop),
+            (None, written) => written.map(|()| exporter.left_out()).map_err(Stop::Run),
+        }
     }
 }
 
@@ -149,45 +165,29 @@ impl ExportArgs {
 enum Stop {
     /// It cannot be written.
     Out(io::Error),
-    /// The run cannot be read.
+    /// `requests.parquet` turned out damaged after some of it was written.
+    Damaged,
+    /// The run cannot be read, or the output not be finished.
     Run(Failure),
 }
 
-/// Gives `write` the file, whole or not at all, or stdout.
-fn to(file: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), Stop>) -> Result<(), Failure> {
-    let mut unread = None;
-    let mut keep = |result: Result<(), Stop>| match result {
-        Ok(()) => Ok(()),
-        Err(Stop::Out(error)) => Err(error),
-        Err(Stop::Run(failure)) => {
-            unread = Some(failure);
-            Err(io::Error::other("the run cannot be read"))
+impl Stop {
+    fn failure(self, found: &FoundRun) -> Failure {
+        match self {
+            Stop::Out(error) => Failure::broke(error),
+            Stop::Damaged => damaged(found),
+            Stop::Run(failure) => failure,
         }
-    };
-    let written = if file == Path::new(STDOUT) {
-        stdout::print_with(|out| keep(write(out)))
-    } else {
-        let packs = file.extension().is_some_and(|ending| ending == "gz");
-        write_whole(file, |out| if packs { pack(out, |out| keep(write(out))) } else { keep(write(out)) })
-            .map_err(|error| Failure::broke(error).hint("choose another file"))
-    };
-    match unread {
-        Some(failure) => Err(failure),
-        None => written,
     }
-}
-
-fn pack(out: &mut dyn Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut packer = BufWriter::with_capacity(BUFFER, GzEncoder::new(out, Compression::default()));
-    write(&mut packer)?;
-    packer.into_inner().map_err(io::IntoInnerError::into_error)?.finish().map(drop)
 }
 
 fn export(exporter: &mut dyn Exporter, found: &FoundRun, terminal: &Terminal, out: &mut dyn Write) -> Result<(), Stop> {
     while let Some(columns) = exporter.next_pass(out).map_err(Stop::Out)? {
-        let (mut begun, mut failed) = (false, None);
-        // What was written of a table that turns out damaged cannot be taken back.
-        let start = || if std::mem::replace(&mut begun, true) { Err(damaged(found)) } else { Ok(()) };
+        let (mut begun, mut is_damaged, mut failed) = (false, false, None);
+        let start = || {
+            is_damaged = std::mem::replace(&mut begun, true);
+            if is_damaged { Err(damaged(found)) } else { Ok(()) }
+        };
         let read = found.fold_batches(&columns, terminal, start, |(), batch| {
             exporter.batch(batch, out).map_err(|error| {
                 failed = Some(error);
@@ -196,6 +196,7 @@ fn export(exporter: &mut dyn Exporter, found: &FoundRun, terminal: &Terminal, ou
         });
         match (failed, read) {
             (Some(error), _) => return Err(Stop::Out(error)),
+            (None, Err(_)) if is_damaged => return Err(Stop::Damaged),
             (None, read) => read.map_err(Stop::Run)?,
         }
     }

@@ -49,6 +49,9 @@ impl FoundRun {
         let own = run.file_name().and_then(|name| name.to_str()).is_some_and(folder::is_own_name);
         let manifest_path = folder.join(folder::RUN);
         let has_manifest = (is_folder || own) && manifest_path.is_file();
+        if is_folder || has_manifest {
+            refuse_special(folder)?;
+        }
         if is_folder && !has_manifest {
             return Err(Failure::input(format!("{} holds no {}", run.display(), folder::RUN))
                 .hint("give a run folder as pdreplay replay writes it, such as outputs/NAME, or a file of records"));
@@ -57,6 +60,13 @@ impl FoundRun {
         let manifest = if has_manifest { Some(parse_json(&manifest_path, version)?) } else { None };
         let requests = if has_manifest { folder.join(folder::REQUESTS) } else { run.to_path_buf() };
         Ok(FoundRun { folder: folder.to_path_buf(), requests, manifest })
+    }
+
+    /// The same run, to be read from its lines alone.
+    pub fn without_table(&self) -> FoundRun {
+        let mut manifest = self.manifest.clone();
+        manifest.iter_mut().for_each(|manifest| manifest.files.retain(|name, _| name != folder::REQUESTS_PARQUET));
+        FoundRun { folder: self.folder.clone(), requests: self.requests.clone(), manifest }
     }
 
     /// The summary, from the records, and the one in the folder when it may be used; says what is missing.
@@ -164,7 +174,11 @@ impl FoundRun {
     pub fn tell_damage(&self, stored: Option<&Stored>, terminal: &Terminal) {
         let files = self.manifest.as_ref().map(|manifest| folder::damage(&self.folder, &manifest.files));
         let told = |(name, _): &(String, String)| name != folder::SUMMARY || stored.is_some();
-        files.into_iter().flatten().filter(told).for_each(|(_, text)| terminal.messages.warning(text));
+        files.into_iter().flatten().filter(told).for_each(|(name, text)| {
+            let instead = if name == folder::REQUESTS { self.in_place_of_lines() } else { None };
+            let instead = instead.map(|table| format!("; {} is read in its place", table.display()));
+            terminal.messages.warning(text + &instead.unwrap_or_default());
+        });
     }
 
     /// The run in words, and what it left beside its records; says why an unfinished one left nothing.
@@ -205,6 +219,16 @@ fn recall_gaps(summary: &mut RunSummary, stored: &Stored, terminal: &Terminal) {
     );
     terminal.messages.warning(&note);
     summary.percentile_notes.push(note);
+}
+
+/// Refuses a folder in which a pipe, a device or a folder stands for a file of the run: it would be waited for, or never end.
+fn refuse_special(folder: &Path) -> Result<(), Failure> {
+    let read = [folder::RUN, folder::REQUESTS, folder::REQUESTS_PARQUET, folder::SUMMARY, folder::EVENTS];
+    match read.map(|name| folder.join(name)).iter().find(|path| path.exists() && !path.is_file()) {
+        Some(path) => Err(Failure::input(format!("{} is no regular file", path.display()))
+            .hint("put the file of the run in its place, or move it away")),
+        None => Ok(()),
+    }
 }
 
 fn nothing_in(path: &Path) -> Failure {

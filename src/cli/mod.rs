@@ -20,6 +20,7 @@ mod ledger;
 mod live;
 mod man;
 mod messages;
+mod outfile;
 mod output;
 mod page;
 mod preflight;

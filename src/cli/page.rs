@@ -1,27 +1,23 @@
 //! `--html FILE`: reads what a page needs beyond the summary, and writes pages.
 //!
-//! Invariant: a page appears whole or not at all, and takes the place of nothing but an earlier page.
+//! Invariant: [`outfile`] writes every page.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::base::words::count;
 use crate::cli::exit::Failure;
-use crate::cli::folder::{self, write_whole};
+use crate::cli::folder;
 use crate::cli::found::{Beside, FoundRun};
 use crate::cli::ledger;
+use crate::cli::outfile::{self, Form};
 use crate::cli::replicas::Replicas;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::results::Percentiles;
 use crate::results::page::{PageTally, RunPage, replicas_page, run_page};
 use crate::results::render::Table;
-
-/// How every page begins.
-const DOCTYPE: &[u8] = b"<!doctype html>";
 
 /// Where a page goes.
 #[derive(Debug, Clone, Args)]
@@ -34,40 +30,15 @@ pub struct PageArgs {
 
 /// Refuses a place for a page before any work is done for it.
 pub fn check(target: &Path) -> Result<(), Failure> {
-    if is_stdout(target) {
-        return Ok(());
-    }
-    let refuse = |cause: String| Err(Failure::input(cause).hint("give the name of a file, such as --html run.html"));
-    let Ok(metadata) = fs::metadata(target) else {
-        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-        return match parent.filter(|parent| !parent.is_dir()) {
-            Some(parent) => refuse(format!("the folder {} for the page does not exist", parent.display())),
-            None if target.file_name().is_none() => refuse(format!("`{}` names no file", target.display())),
-            None => Ok(()),
-        };
-    };
-    if metadata.is_dir() {
-        return refuse(format!("{} is a folder", target.display()));
-    }
-    if metadata.is_file() && metadata.len() > 0 && !is_page(target) {
-        return refuse(format!("{} exists and is no HTML page, so it is not replaced", target.display()));
-    }
-    Ok(())
+    outfile::check(target, Form::Html)
 }
 
 /// Writes a page, and says where it is and how large.
 pub fn write(target: &Path, page: &str, terminal: &Terminal) -> Result<(), Failure> {
-    if is_stdout(target) {
+    if outfile::is_stdout(target) {
         return stdout::print(page);
     }
-    // A device or a pipe is written to: a rename would take its place.
-    let is_special = fs::metadata(target).is_ok_and(|metadata| !metadata.is_file());
-    let written: io::Result<()> = if is_special {
-        fs::OpenOptions::new().write(true).open(target).and_then(|mut file| file.write_all(page.as_bytes()))
-    } else {
-        write_whole(target, |out| out.write_all(page.as_bytes()))
-    };
-    written.map_err(|error| Failure::broke(format!("{}: {error}", target.display())).hint("choose another file"))?;
+    outfile::write(target, Form::Html, |out| out.write_all(page.as_bytes()))?;
     terminal.messages.note(format!("page {} ({} KB)", target.display(), count((page.len() as u64).div_ceil(1000))));
     Ok(())
 }
@@ -121,14 +92,4 @@ pub fn of_replicas(run: &Path, replicas: &Replicas) -> String {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let name = folder.file_name().map_or_else(|| "replicas".into(), |name| name.to_string_lossy().into_owned());
     replicas_page(&name, &replicas.bands, &table, &notes)
-}
-
-fn is_stdout(target: &Path) -> bool {
-    target.as_os_str() == "-"
-}
-
-fn is_page(path: &Path) -> bool {
-    let mut start = [0; DOCTYPE.len()];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && start.eq_ignore_ascii_case(DOCTYPE)
 }

@@ -99,7 +99,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         return args.sweep(&report, terminal);
     }
     let found = FoundRun::open(&args.run)?;
-    args.exports.check(&found)?;
+    args.exports.check(args.page.html.as_deref(), &found)?;
     let format = args.output.format();
     if args.tables.events {
         if args.exports.is_some() {

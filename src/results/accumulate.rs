@@ -167,7 +167,7 @@ impl Accumulator {
     pub fn finish(mut self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
         let (planned, recorded) = self.accounted(facts, info)?;
         let errors = self.errors.groups();
-        let duration = self.window.map(|window| (window.last_end_ns - window.first_sent_ns) as f64 / 1e9);
+        let duration = self.window.map(|window| window.last_end_ns.saturating_sub(window.first_sent_ns) as f64 / 1e9);
         let lag_ms = self.latencies.percentile_ms(Metric::ScheduleLag, Percentile::P99);
         let mut integrity = judge(&Evidence {
             info,

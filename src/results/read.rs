@@ -1,11 +1,14 @@
 //! Reads `requests.jsonl` back, also one whose run was killed in the middle of a line.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::record::{RequestRecord, SCHEMA_VERSION};
+
+/// Most bytes of a line, its end included. A record has a few thousand.
+const MOST_LINE_BYTES: usize = 64 << 20;
 
 /// A line that is no request record.
 #[derive(Debug, Error)]
@@ -38,6 +41,20 @@ pub enum RecordError {
         /// Its version.
         found: u32,
     },
+    /// Longer than any record.
+    #[error("line {line}: longer than {} MiB; give a file of request records as pdreplay writes it", MOST_LINE_BYTES >> 20)]
+    TooLong {
+        /// Line, from 1.
+        line: u64,
+    },
+    /// A time that lies before the request was sent.
+    #[error("line {line}: {cause}; the file was changed after the run: take it from a copy, or run again")]
+    Misplaced {
+        /// Line, from 1.
+        line: u64,
+        /// Which.
+        cause: String,
+    },
     /// Not a record.
     #[error("line {line}: {cause}; every line must be one request record as pdreplay writes it")]
     Malformed {
@@ -53,7 +70,11 @@ impl RecordError {
     pub fn is_fatal(&self) -> bool {
         match self {
             RecordError::CutOff { .. } => false,
-            RecordError::Read { .. } | RecordError::Newer { .. } | RecordError::Malformed { .. } => true,
+            RecordError::Read { .. }
+            | RecordError::Newer { .. }
+            | RecordError::TooLong { .. }
+            | RecordError::Misplaced { .. }
+            | RecordError::Malformed { .. } => true,
         }
     }
 }
@@ -77,9 +98,11 @@ impl<R: BufRead> Iterator for Lines<R> {
         while !self.done {
             self.line += 1;
             self.text.clear();
-            let found = match self.reader.read_until(b'\n', &mut self.text) {
+            let mut bounded = (&mut self.reader).take(MOST_LINE_BYTES as u64 + 1);
+            let found = match bounded.read_until(b'\n', &mut self.text) {
                 Err(source) => Err(RecordError::Read { line: self.line, source }),
                 Ok(0) => break,
+                Ok(bytes) if bytes > MOST_LINE_BYTES => Err(RecordError::TooLong { line: self.line }),
                 Ok(_) if self.text.trim_ascii().is_empty() => continue,
                 Ok(_) => parse(&self.text, self.line),
             };
@@ -89,6 +112,16 @@ impl<R: BufRead> Iterator for Lines<R> {
         self.done = true;
         None
     }
+}
+
+/// The first of the times, by name, nanoseconds, that lies before the request was sent; in words.
+pub(super) fn misplaced<'n>(
+    sent_ns: Option<u64>,
+    times: impl IntoIterator<Item = (&'n str, Option<u64>)>,
+) -> Option<String> {
+    let sent_ns = sent_ns?;
+    let (name, time) = times.into_iter().find(|(_, time)| time.is_some_and(|time| time < sent_ns))?;
+    Some(format!("{name} {} is before sent_ns {sent_ns}", time?))
 }
 
 #[derive(Deserialize)]
@@ -104,7 +137,14 @@ fn parse(text: &[u8], line: u64) -> Result<RequestRecord, RecordError> {
     };
     match (parsed, version) {
         (_, Some(found)) if found > SCHEMA_VERSION => Err(RecordError::Newer { line, found }),
-        (Ok(record), _) => Ok(record),
+        (Ok(record), _) => {
+            let times = [("ended_ns", Some(record.ended_ns)), ("first_token_ns", record.first_token_ns)];
+            let times = times.into_iter().chain([("last_token_ns", record.last_token_ns)]);
+            match misplaced(record.sent_ns, times) {
+                Some(cause) => Err(RecordError::Misplaced { line, cause }),
+                None => Ok(record),
+            }
+        }
         (Err(error), _) if error.is_eof() && !text.ends_with(b"\n") => {
             Err(RecordError::CutOff { line, bytes: text.len() })
         }

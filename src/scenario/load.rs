@@ -4,8 +4,8 @@
 //! given: the command line passes its own short flags (`--policy`) first and `--set` after them.
 //! Each layer is checked where it stands; the whole is checked by [`validate`] with the place of the key to blame.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
@@ -21,6 +21,9 @@ use super::sugar;
 use super::validate::validate;
 use super::validate_live::count_lists;
 use crate::base::nearest;
+
+/// Most bytes of a file.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// One value given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -248,7 +251,9 @@ pub(super) fn read_text(path: &Path) -> Result<String, ScenarioError> {
     if path.is_dir() {
         return Err(refuse("is a folder, not a scenario file".into(), "name a `.toml` file inside it"));
     }
-    let bytes = fs::read(path).map_err(|error| match error.kind() {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => refuse(
             "no such file".into(),
             "check the path; relative ones start from this file, or from the current folder on the command line",
@@ -256,6 +261,10 @@ pub(super) fn read_text(path: &Path) -> Result<String, ScenarioError> {
         io::ErrorKind::PermissionDenied => refuse("permission denied".into(), "make the file readable"),
         _ => refuse(format!("cannot be read: {error}"), "check the file"),
     })?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let cause = format!("is larger than {} MiB, which no scenario is", MOST_BYTES >> 20);
+        return Err(refuse(cause, "name the `.toml` file of a scenario"));
+    }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         refuse(format!("byte {at} is not UTF-8"), "save the file as UTF-8 text")

@@ -91,7 +91,12 @@ fn each_file_that_is_missing_or_cut_is_named() {
 fn a_record_that_is_gone_is_no_bug_of_the_program() {
     let scratch = with_run();
     let records = scratch.read("outputs/one/requests.jsonl");
+    let whole = report(&scratch, &[]).code(0);
     scratch.write("outputs/one/requests.jsonl", records.split_once('\n').unwrap().1);
+    let ran = report(&scratch, &[]).code(0);
+    assert_eq!(ran.stdout, whole.stdout);
+    assert!(ran.stderr.contains("outputs/one/requests.parquet is read in its place"), "{}", ran.stderr);
+    fs::remove_file(scratch.join("outputs/one/requests.parquet")).unwrap();
     let ran = report(&scratch, &[]).code(2);
     assert!(ran.stderr.contains("4 requests were planned but 3 have an outcome"), "{}", ran.stderr);
     assert!(ran.stderr.contains("cut or changed after the run") && !ran.stderr.contains("bug"), "{}", ran.stderr);

@@ -24,6 +24,8 @@ mod interrupts;
 mod kv;
 mod live;
 mod notebooks;
+mod odd_files;
+mod outfiles;
 mod page;
 mod replicas;
 mod results;

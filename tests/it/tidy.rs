@@ -85,7 +85,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("polars_arrow", &["results/frame"]),
     ("polars_parquet", &["results/frame"]),
     ("memchr", &["trace", "live"]),
-    ("flate2", &["trace", "cli/trace/target.rs", "cli/export.rs"]),
+    ("flate2", &["trace", "cli/trace/target.rs", "cli/outfile.rs"]),
     ("zstd", &["trace", "cli/trace/target.rs"]),
     ("sha2", &["trace", "cli"]),
     ("rand_chacha", &["base"]),

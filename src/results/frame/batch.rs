@@ -3,9 +3,10 @@
 //! No string is made per row: a label is a number, the same in every batch of a file, and its word is looked up where it is
 //! shown. Invariant: a column that was not asked for, or is asked for as another type, is a fault of the caller.
 
-use super::Group;
 use super::columns::{COLUMNS, Column, Kind, Value, values};
+use super::{FrameError, Group};
 use crate::record::RequestRecord;
+use crate::results::read::misplaced;
 use crate::results::vocabulary::{Vocabulary, WordList};
 
 /// Number that stands for null among the numbers of words.
@@ -141,6 +142,25 @@ impl Batch {
             }
             (_, other) => panic!("`{name}` is no text but {other:?}"),
         }
+    }
+
+    /// Refuses a time that lies before its request was sent, as far as these columns are there.
+    pub fn check_times(&self) -> Result<(), FrameError> {
+        let has =
+            |name: &str| COLUMNS.iter().zip(&self.columns).any(|(column, data)| column.name == name && data.is_some());
+        if !has("sent_ns") {
+            return Ok(());
+        }
+        let sent = self.u64("sent_ns");
+        let times = ["ended_ns", "first_token_ns", "last_token_ns"].into_iter().filter(|name| has(name));
+        let times: Vec<(&str, Cells<u64>)> = times.map(|name| (name, self.u64(name))).collect();
+        for row in 0..self.rows {
+            let of_row = times.iter().map(|(name, cells)| (*name, cells.get(row)));
+            if let Some(cause) = misplaced(sent.get(row), of_row) {
+                return Err(FrameError::Misplaced { row: self.first_row + row as u64 + 1, cause });
+            }
+        }
+        Ok(())
     }
 
     /// Adds a row.

@@ -19,6 +19,14 @@ pub enum FrameError {
     /// It is no Parquet file, or its bytes are damaged.
     #[error("not a whole Parquet file: {0}")]
     Damaged(String),
+    /// A time that lies before the request was sent.
+    #[error("row {row}: {cause}; the file was changed after the run: take it from a copy, or run again")]
+    Misplaced {
+        /// Row, from 1.
+        row: u64,
+        /// Which.
+        cause: String,
+    },
     /// A field of the record has no column.
     #[error("it has no column `{0}`: it is of another version of pdreplay, or no table of requests")]
     Missing(&'static str),

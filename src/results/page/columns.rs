@@ -17,7 +17,7 @@ pub(super) trait Merge: Default {
 
 impl Merge for u64 {
     fn merge(&mut self, later: u64) {
-        *self += later;
+        *self = self.saturating_add(later);
     }
 }
 
@@ -68,11 +68,13 @@ impl<T: Merge> Columns<T> {
 
     /// Each column between two times, with the nanoseconds it has of them; an instant counts as one.
     pub(super) fn spread(&mut self, from_ns: u64, to_ns: u64, mut add: impl FnMut(&mut T, u64)) {
+        // The very last instant has none after it.
+        let from_ns = from_ns.min(u64::MAX - 1);
         let to_ns = to_ns.max(from_ns + 1);
         self.reach(to_ns - 1);
         let mut at = from_ns;
         while at < to_ns {
-            let end = ((at / self.width_ns + 1) * self.width_ns).min(to_ns);
+            let end = (at / self.width_ns + 1).saturating_mul(self.width_ns).min(to_ns);
             add(self.at(at), end - at);
             at = end;
         }
@@ -125,6 +127,17 @@ mod tests {
         }
         assert!(columns.cells().len() <= MOST_COLUMNS && columns.cells().len() > MOST_COLUMNS / 4);
         assert_eq!(columns.cells().iter().sum::<u64>(), 100_000);
+    }
+
+    #[test]
+    fn the_end_of_time_is_a_column_like_others() {
+        for (from, to) in [(0, u64::MAX), (0, u64::MAX - 1), (u64::MAX - 1, u64::MAX), (u64::MAX, u64::MAX)] {
+            let mut columns: Columns<u64> = Columns::default();
+            columns.spread(from, to, |cell, ns| *cell += ns);
+            *columns.at(u64::MAX) += 0;
+            assert!(columns.cells().len() <= MOST_COLUMNS);
+            assert_eq!(columns.cells().iter().sum::<u64>(), (to - from).max(1));
+        }
     }
 
     #[test]

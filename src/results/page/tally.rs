@@ -78,14 +78,17 @@ pub(super) struct Kinds(Vec<(u8, u64)>);
 impl Kinds {
     fn add(&mut self, class: usize, ns: u64) {
         match self.0.iter_mut().find(|(known, _)| usize::from(*known) == class) {
-            Some((_, sum)) => *sum += ns,
+            Some((_, sum)) => *sum = sum.saturating_add(ns),
             None => self.0.push((class as u8, ns)),
         }
     }
 
     /// Adds to sums by kind.
     pub(super) fn add_to(&self, sums: &mut [u64; CLASSES]) {
-        self.0.iter().for_each(|(class, ns)| sums[usize::from(*class)] += ns);
+        for (class, ns) in &self.0 {
+            let sum = &mut sums[usize::from(*class)];
+            *sum = sum.saturating_add(*ns);
+        }
     }
 }
 

@@ -64,7 +64,7 @@ fn a_page_takes_the_place_of_nothing_but_a_page() {
     scratch.run(&["replay", "trace.jsonl", "--time-scale", "inf", "--name", "run"]).code(0);
     let report = |target: &str| scratch.run(&["report", "outputs/run", "--html", target]);
     report("outputs").refused(&["outputs is a folder"]);
-    report("none/page.html").refused(&["the folder none for the page does not exist"]);
+    report("none/page.html").refused(&["the folder none for the HTML page does not exist"]);
     report("trace.jsonl").refused(&["trace.jsonl exists and is no HTML page"]);
     report("/dev/null").code(0);
     scratch.run(&["report", "outputs/run", "--html", "a.html", "--sessions"]).code(2);

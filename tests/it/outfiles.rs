@@ -1,0 +1,129 @@
+//! Files that `report` writes: what may be replaced, what is written into, and that no two outputs share a place.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::process::Command;
+use std::thread;
+
+use crate::cli::{replay, with_trace};
+use crate::run::Scratch;
+
+/// Outputs: flag, what stands before the name, how the output begins.
+const OUTPUTS: [(&str, &str, &str); 5] = [
+    ("--html", "", "<!doctype html>"),
+    ("--perfetto", "", "{\"displayTimeUnit\""),
+    ("--export", "csv=", "schema_version,"),
+    ("--export", "aiperf=", "{\"metadata\":"),
+    ("--export", "vllm=", "{\"backend\":"),
+];
+
+fn with_run() -> Scratch {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "one", "-q"]).code(0);
+    scratch
+}
+
+#[test]
+fn links_stay_and_the_file_behind_them_is_replaced() {
+    let scratch = with_run();
+    fs::create_dir(scratch.join("far")).unwrap();
+    symlink("far/target", scratch.join("link")).unwrap();
+    for (flag, form, begin) in OUTPUTS {
+        // Once to where nothing is yet, once over the first.
+        for _ in 0..2 {
+            scratch.run(&["report", "outputs/one", flag, &format!("{form}link")]).code(0);
+            assert!(fs::symlink_metadata(scratch.join("link")).unwrap().is_symlink(), "{flag} {form}");
+            assert!(scratch.read("far/target").starts_with(begin), "{flag} {form}");
+        }
+        fs::remove_file(scratch.join("far/target")).unwrap();
+    }
+    assert_eq!(fs::read_dir(scratch.join("far")).unwrap().count(), 0);
+}
+
+#[test]
+fn pipes_are_written_into_and_stay() {
+    let scratch = with_run();
+    let pipe = scratch.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (flag, form, begin) in OUTPUTS {
+        let reader = thread::spawn({
+            let pipe = pipe.clone();
+            move || {
+                let mut text = String::new();
+                File::open(pipe).unwrap().read_to_string(&mut text).unwrap();
+                text
+            }
+        });
+        scratch.run(&["report", "outputs/one", flag, &format!("{form}pipe")]).code(0);
+        assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo(), "{flag} {form}");
+        assert!(reader.join().unwrap().starts_with(begin), "{flag} {form}");
+    }
+}
+
+/// A node of the test's own: nothing of the machine is at stake.
+#[test]
+fn a_full_device_is_an_error_and_stays() {
+    let scratch = with_run();
+    let node = scratch.join("full");
+    if !Command::new("mknod").arg(&node).args(["c", "1", "7"]).status().is_ok_and(|status| status.success())
+        || File::options().write(true).open(&node).and_then(|mut file| file.write_all(b"x")).is_ok()
+    {
+        eprintln!("skipped: no device may be made here");
+        return;
+    }
+    if File::options().write(true).open(&node).is_err() {
+        eprintln!("skipped: no device may be opened here");
+        return;
+    }
+    for (flag, form, _) in OUTPUTS {
+        let ran = scratch.run(&["report", "outputs/one", flag, &format!("{form}full")]).code(1);
+        assert!(ran.stderr.contains("full: No space left"), "{}", ran.stderr);
+        assert!(fs::symlink_metadata(&node).unwrap().file_type().is_char_device(), "{flag} {form}");
+        assert!(!scratch.join(".full.part").exists());
+    }
+}
+
+#[test]
+fn only_an_earlier_output_of_the_same_form_is_replaced() {
+    let scratch = with_run();
+    replay(&scratch, &["--name", "two", "-q"]).code(0);
+    let notes = "schema_version of my notes\n";
+    for (flag, form, _) in OUTPUTS {
+        for file in ["notes", "outputs/two/requests.jsonl", "outputs/two/summary.json", "notes.gz"] {
+            if file.starts_with("notes") {
+                scratch.write(file, notes);
+            }
+            let before = fs::read(scratch.join(file)).unwrap();
+            scratch
+                .run(&["report", "outputs/one", flag, &format!("{form}{file}")])
+                .refused(&["exists and is no ", "so it is not replaced"]);
+            assert_eq!(fs::read(scratch.join(file)).unwrap(), before, "{flag} {form}{file}");
+        }
+        for file in ["empty", "again", "packed.gz"] {
+            scratch.write(file, "");
+            for _ in 0..2 {
+                scratch.run(&["report", "outputs/one", flag, &format!("{form}{file}")]).code(0);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_two_outputs_share_a_place() {
+    let scratch = with_run();
+    fs::create_dir(scratch.join("real")).unwrap();
+    symlink("real", scratch.join("alias")).unwrap();
+    symlink("real/x", scratch.join("link")).unwrap();
+    for (a, b) in [("x", "x"), ("x", "./x"), ("real/x", "alias/x"), ("link", "real/x"), ("real/../x", "x"), ("-", "-")]
+    {
+        let csv = format!("csv={a}");
+        for pair in
+            [["--perfetto", a, "--html", b], ["--export", &csv, "--html", b], ["--export", &csv, "--perfetto", b]]
+        {
+            let args = [&["report", "outputs/one"], pair.as_slice()].concat();
+            scratch.run(&args).refused(&["two outputs are to be written to"]);
+        }
+    }
+    assert!(!scratch.join("x").exists() && !scratch.join("real/x").exists());
+}
