@@ -1,4 +1,4 @@
-//! [`Comparison`]: takes both sides in, refuses what cannot be compared, and ends in a [`DiffReport`].
+//! [`Comparison`]: takes both sides in, refuses what cannot be compared, and ends in a [`DiffReport`](super::DiffReport).
 //!
 //! The resamples between are drawn by the caller, who has the threads. Invariant: a failure is in no latency; figures of whole
 //! runs are given only where both sides have the same requests.

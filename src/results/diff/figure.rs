@@ -20,7 +20,7 @@ pub(super) const PHASES: [Metric; 6] = [
 /// One figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
-    /// `mean_e2e_ms`: of one of [`LATENCIES`], or of a phase.
+    /// `mean_e2e_ms`: of one of the latencies of a request, or of a phase.
     Mean(Metric),
     /// `p99_e2e_ms`, and with failures as endless `p99_e2e_ms_with_failures`.
     Percentile {

@@ -2,7 +2,7 @@
 //!
 //! Owns what stands on a page, its style and scripts. Touches no file or clock: it takes summaries and reports, and for a
 //! run's charts a [`PageTally`] that was fed its records; it gives the whole file as text. Here alone is the chart library
-//! named. Invariant: what comes from a run gets into a page through [`html`] only, escaped.
+//! named. Invariant: what comes from a run gets into a page through `html` only, escaped.
 
 mod chart;
 mod columns;
