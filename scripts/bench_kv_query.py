@@ -75,7 +75,7 @@ def run(program, tokens, queries, block_size, children, folder):
         child, url = start(program, "worker", "--name", f"W{number}", "--port", "0", "--set", f"cluster.colocated={WORKERS}",
                            "--block-size", str(block_size), "--kv-events-port", str(events), "--kv-replay-port", str(replay),
                            "--emulation-speed", "1000", "--set", "engine.kv_pool_tokens=1000000",
-                           "--set", "engine.context_length=200000")
+                           "--set", "engine.context_limit_tokens=200000")
         children.append(child)
         streams.append((url, {"instance_name": f"w{number}", "block_size": block_size,
                               "endpoint": f"tcp://127.0.0.1:{events}", "replay_endpoint": f"tcp://127.0.0.1:{replay}"}))
