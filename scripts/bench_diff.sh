@@ -3,23 +3,11 @@
 # usage: scripts/bench_diff.sh [RECORDS]     default: 1000000 (3 GB of $TMPDIR)
 # environment: RUNS (3), FOLDER (where the runs are made and kept; default: a temporary one), PDREPLAY
 #   (target/release/pdreplay), MAKE (what writes the runs; default: the bench `report`)
-set -euo pipefail
-cd "$(dirname "$0")/.."
+source "$(dirname "$0")/bench_common.sh"
 records=${1:-1000000}
-pdreplay=${PDREPLAY:-target/release/pdreplay}
-[ -x "$pdreplay" ] || cargo build --release
-if [ -z "${MAKE:-}" ]; then
-    cargo bench --bench report --no-run 2>/dev/null
-    MAKE=$(find target/release/deps -name 'report-*' -type f -perm -u+x -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2)
-fi
-if [ -z "${FOLDER:-}" ]; then
-    FOLDER=$(mktemp -d)
-    trap 'rm -rf "$FOLDER"' EXIT
-fi
-
-median() {
-    sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
-}
+need_pdreplay
+need_make
+[ -n "${FOLDER:-}" ] || temporary_folder FOLDER
 
 # The runs that are repeated: short sessions, so that there are many of them, with two caps.
 [ -f "$FOLDER/trace.jsonl" ] || "$pdreplay" trace generate --sessions 5200 --requests 104000 --output "$FOLDER/trace.jsonl" >/dev/null 2>&1
@@ -37,7 +25,6 @@ for resamples in 0 2000; do
         /usr/bin/time -f '%e %U %S %M' -o "$FOLDER/time" -a \
             "$pdreplay" diff "$FOLDER/cap4-$records" "$FOLDER/cap16-$records" --resamples "$resamples" --no-replicas --json >/dev/null
     done
-    column() { awk -v at="$1" '{ print $at }' "$FOLDER/time" | median; }
-    printf '%9d %10d %8.2f %8.2f %8.2f %9.0f\n' "$records" "$resamples" "$(column 1)" "$(column 2)" "$(column 3)" \
-        "$(column 4 | awk '{ print $1 / 1024 }')"
+    printf '%9d %10d %8.2f %8.2f %8.2f %9.0f\n' "$records" "$resamples" "$(column '$1' "$FOLDER/time")" \
+        "$(column '$2' "$FOLDER/time")" "$(column '$3' "$FOLDER/time")" "$(column '$4 / 1024' "$FOLDER/time")"
 done

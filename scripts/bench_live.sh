@@ -5,13 +5,11 @@
 # environment: RUNS (3), SERVER_CORE (0), CLIENT_CORE (1), PORT (9931), PDREPLAY (target/release/pdreplay),
 #              LIVE_SERVER (built when missing)
 # needs: python3; wrk for the comparison (left out with a word when it is missing)
-set -euo pipefail
-cd "$(dirname "$0")/.."
+source "$(dirname "$0")/bench_common.sh"
 runs=${RUNS:-3}
 port=${PORT:-9931}
 server_core=${SERVER_CORE:-0}
 client_core=${CLIENT_CORE:-1}
-pdreplay=${PDREPLAY:-target/release/pdreplay}
 [ -n "${PDREPLAY:-}" ] || cargo build --release --quiet
 server=${LIVE_SERVER:-$(cargo bench --no-run --bench live_server --message-format=json 2>/dev/null |
     sed -n 's/.*"executable":"\([^"]*live_server[^"]*\)".*/\1/p' | tail -1)}
@@ -47,9 +45,6 @@ replay() {
         --policy default --no-preflight --output-dir "$out" --name run --overwrite >"$out/summary.txt" ||
         { cat "$out/summary.txt"; return 1; }
 }
-median() {
-    sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
-}
 
 closed() {
     local n=30000
@@ -78,9 +73,9 @@ LUA
         python3 scripts/bench_live.py closed "$out/run" "$out/time" >>"$out/closed"
     done
     stop_server
-    awk '{ print $1 }' "$out/closed" | median | sed 's/^/closed loop   pdreplay      /; s/$/ requests\/s/'
-    awk '{ print $2 }' "$out/closed" | median | sed 's/^/              CPU           /; s/$/ ms a request/'
-    awk '{ print $3 }' "$out/closed" | median | sed 's/^/              peak          /; s/$/ MiB/'
+    column '$1' "$out/closed" | sed 's/^/closed loop   pdreplay      /; s/$/ requests\/s/'
+    column '$2' "$out/closed" | sed 's/^/              CPU           /; s/$/ ms a request/'
+    column '$3' "$out/closed" | sed 's/^/              peak          /; s/$/ MiB/'
 }
 
 open() {

@@ -3,22 +3,10 @@
 # usage: scripts/bench_report.sh [RECORDS ...]     default: 1000000 10000000 (the larger takes 15 GB of $TMPDIR)
 # environment: RUNS (3), FOLDER (where the runs are made and kept; default: a temporary one), PDREPLAY
 #   (target/release/pdreplay), MAKE (what writes the runs; default: the bench `report`)
-set -euo pipefail
-cd "$(dirname "$0")/.."
-pdreplay=${PDREPLAY:-target/release/pdreplay}
-[ -x "$pdreplay" ] || cargo build --release
-if [ -z "${MAKE:-}" ]; then
-    cargo bench --bench report --no-run 2>/dev/null
-    MAKE=$(find target/release/deps -name 'report-*' -type f -perm -u+x -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2)
-fi
-if [ -z "${FOLDER:-}" ]; then
-    FOLDER=$(mktemp -d)
-    trap 'rm -rf "$FOLDER"' EXIT
-fi
-
-median() {
-    sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
-}
+source "$(dirname "$0")/bench_common.sh"
+need_pdreplay
+need_make
+[ -n "${FOLDER:-}" ] || temporary_folder FOLDER
 
 # The run that is repeated: short sessions, so that there are many of them.
 if [ ! -d "$FOLDER/base" ]; then
@@ -34,7 +22,6 @@ for records in "$@"; do
     for _ in $(seq "${RUNS:-3}"); do
         /usr/bin/time -f '%e %U %S %M' -o "$FOLDER/time" -a "$pdreplay" report "$FOLDER/$records" >/dev/null
     done
-    column() { awk -v at="$1" '{ print $at }' "$FOLDER/time" | median; }
-    printf '%9d %8.2f %8.2f %8.2f %9.0f\n' "$records" "$(column 1)" "$(column 2)" "$(column 3)" \
-        "$(column 4 | awk '{ print $1 / 1024 }')"
+    printf '%9d %8.2f %8.2f %8.2f %9.0f\n' "$records" "$(column '$1' "$FOLDER/time")" "$(column '$2' "$FOLDER/time")" \
+        "$(column '$3' "$FOLDER/time")" "$(column '$4 / 1024' "$FOLDER/time")"
 done

@@ -2,16 +2,9 @@
 # How time and memory grow with the trace: generated traces on 20 prefill and 60 decode workers, one core.
 # usage: scripts/bench_scale.sh [SESSIONS ...]     default: 520 5200 (the larger writes a trace of 1.3 GB to $TMPDIR)
 # environment: RUNS (3), CORE (0), PDREPLAY (target/release/pdreplay)
-set -euo pipefail
-cd "$(dirname "$0")/.."
-pdreplay=${PDREPLAY:-target/release/pdreplay}
-[ -x "$pdreplay" ] || cargo build --release
-out=$(mktemp -d)
-trap 'rm -rf "$out"' EXIT
-
-median() {
-    sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
-}
+source "$(dirname "$0")/bench_common.sh"
+need_pdreplay
+temporary_folder out
 
 [ $# -gt 0 ] || set -- 520 5200
 printf '%9s %10s %9s %12s\n' sessions 'CPU s' 'peak MiB' 'simulate ms'
@@ -23,7 +16,7 @@ for sessions in "$@"; do
             --set cluster.prefill=20 --set cluster.decode=60 --output-dir "$out" --name run --overwrite --timings \
             2>&1 >/dev/null | awk '$1 == "simulate" { print $2 }' >>"$out/simulate"
     done
-    printf '%9d %10.2f %9.0f %12.0f\n' "$sessions" "$(awk '{ print $1 + $2 }' "$out/time" | median)" \
-        "$(awk '{ print $3 / 1024 }' "$out/time" | median)" "$(median <"$out/simulate")"
+    printf '%9d %10.2f %9.0f %12.0f\n' "$sessions" "$(column '$1 + $2' "$out/time")" \
+        "$(column '$3 / 1024' "$out/time")" "$(median <"$out/simulate")"
     rm -f "$out/trace.jsonl"
 done

@@ -2,25 +2,19 @@
 # Cost of the sweep cap-policy: 240 cells of the built-in trace (4,449 requests) on two threads; then of going on when all is done.
 # usage: scripts/bench_sweep.sh [more sweep arguments]
 # environment: RUNS (3), JOBS (2), PDREPLAY (target/release/pdreplay)
-set -euo pipefail
-cd "$(dirname "$0")/.."
-pdreplay=${PDREPLAY:-target/release/pdreplay}
-[ -x "$pdreplay" ] || cargo build --release
-out=$(mktemp -d)
-trap 'rm -rf "$out"' EXIT
+source "$(dirname "$0")/bench_common.sh"
+need_pdreplay
+temporary_folder out
 
 sweep=("$pdreplay" sweep cap-policy --jobs "${JOBS:-2}" --output-dir "$out" -q "$@")
-middle() {
-    sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
-}
 # Wall, user and system seconds and peak KiB of each run, a line each.
 measure() {
     for _ in $(seq "${RUNS:-3}"); do
         /usr/bin/time -f '%e %U %S %M' -a -o "$out/$1" "${sweep[@]}" "${@:2}" >/dev/null
     done
-    awk '{ print $1 }' "$out/$1" | middle | sed "s/^/$1: wall s   /"
-    awk '{ print $2 + $3 }' "$out/$1" | middle | sed "s/^/$1: CPU s    /"
-    awk '{ print $4 / 1024 }' "$out/$1" | middle | sed "s/^/$1: peak MiB /"
+    column '$1' "$out/$1" | sed "s/^/$1: wall s   /"
+    column '$2 + $3' "$out/$1" | sed "s/^/$1: CPU s    /"
+    column '$4 / 1024' "$out/$1" | sed "s/^/$1: peak MiB /"
 }
 measure all --fresh
 measure done

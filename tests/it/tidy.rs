@@ -233,6 +233,32 @@ fn none(what: &str, found: Vec<String>) {
 }
 
 #[test]
+fn the_document_has_one_row_for_each_module_and_no_line_twice() {
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let table = text.split_once("\n## Modules\n").unwrap().1.split_once("\n## ").map_or("", |(own, _)| own);
+    let cells =
+        |line: &str| line.strip_prefix("| `").and_then(|rest| rest.split_once("` |")).map(|(name, _)| name.to_owned());
+    let rows: Vec<String> = table.lines().filter(|line| line.starts_with("| `")).filter_map(cells).collect();
+    let mut named: Vec<&str> = rows.iter().map(String::as_str).collect();
+    named.sort_unstable();
+    let mut wanted: Vec<&str> = EDGES.iter().map(|(module, _)| *module).collect();
+    wanted.sort_unstable();
+    assert_eq!(named, wanted, "modules of docs/architecture.md, against the table here");
+    // A merge may keep a line twice. Frames of tables and code repeat by right.
+    let mut doubled = Vec::new();
+    for document in fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()) {
+        if document.extension().is_none_or(|ext| ext != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&document).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| line.len() > 40 && !line.starts_with("| ---")).collect();
+        let twice = lines.windows(2).filter(|pair| pair[0] == pair[1]);
+        doubled.extend(twice.map(|pair| format!("{}: {}", document.display(), pair[0])));
+    }
+    assert_eq!(doubled, [""; 0]);
+}
+
+#[test]
 fn modules_use_only_the_modules_before_them() {
     let mut wrong = Vec::new();
     for source in sources().iter().filter(|source| !source.is_test()) {
