@@ -69,6 +69,7 @@ pub fn drive(job: &Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut St
         info.driver = live::driver_label(facts);
         info.speed = facts.emulation_speed;
     }
+    info.caches = ready.as_ref().and_then(|ready| ready.caches.clone());
     let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info, facts);
     write_manifest(folder, &manifest)?;
     let outcome = caught(|| run_and_write(job, ready, folder, &mut info, watch));

@@ -20,6 +20,7 @@ use crate::live::{self, Embedded, ResolveError, Resolved, SecretError, Target};
 use crate::policies::PolicyName;
 use crate::record::TargetFacts;
 use crate::replay::{Observer, RunEnd};
+use crate::results::CacheReset;
 use crate::scenario::{KvSetup, Overlay, Scenario, Setup};
 use crate::trace::Trace;
 
@@ -121,6 +122,8 @@ pub struct Ready {
     pub facts: TargetFacts,
     /// What should be known beforehand, a sentence each.
     pub hints: Vec<String>,
+    /// What was done to the servers' caches, where that was asked for.
+    pub caches: Option<CacheReset>,
     cluster: Option<Embedded>,
     index: Option<RunIndex>,
 }
@@ -152,7 +155,7 @@ impl Ready {
             descriptors,
             clock: cluster.as_ref().and_then(Embedded::clock),
         };
-        Ok(Ready { target, options, facts, hints, cluster, index })
+        Ok(Ready { target, options, facts, hints, caches: None, cluster, index })
     }
 
     /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.

@@ -66,6 +66,7 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
             short_share_at_scale: gaps.under_service_share_scaled,
         }),
         predicted_direct_share: preflight.direct.as_ref().and_then(|direct| of_later_turns(direct.predicted, trace)),
+        caches: None,
     }
 }
 
@@ -187,6 +188,7 @@ impl BareInfo {
             slots: None,
             gaps: None,
             predicted_direct_share: None,
+            caches: None,
         }
     }
 }

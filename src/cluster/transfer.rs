@@ -48,6 +48,11 @@ impl Cluster {
         let bytes = u64::from(tokens) * self.engine.kv_bytes_per_token;
         let factor = self.faults.pair_factor(from, to);
         self.links.start(cx.now, request, (from.index.into(), to.index.into()), bytes, factor);
+        for end in [p, d] {
+            if let Some(worker) = &mut self.sites[end].worker {
+                worker.kv_moves(cx.now, request);
+            }
+        }
         self.pair(request, |pair| pair.bytes += bytes);
         self.replan_links();
     }

@@ -27,5 +27,5 @@ pub use cost::{Batch, Cost, CostModel, PrefillPart};
 pub use job::{Done, Job};
 pub use message::{Cx, DropReason, Input, Output, Tokens};
 pub use serve::Queues;
-pub use stats::{UsageMeter, WorkerStats};
+pub use stats::{TimeMeter, UsageMeter, WorkerStats};
 pub use worker::{Crash, Worker};

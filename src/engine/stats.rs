@@ -1,4 +1,4 @@
-//! Counters of one worker, and the time-weighted usage of its pool.
+//! Counters of one worker, the time-weighted usage of its pool, and how long a state lasted.
 
 use crate::base::{Dur, Time};
 
@@ -29,6 +29,12 @@ pub struct WorkerStats {
     pub busy: Dur,
     /// Pool usage.
     pub usage: UsageMeter,
+    /// KV moves over its link: into a decode worker, out of a prefill worker.
+    pub link: TimeMeter,
+    /// Prefill: it computes nothing though prompts wait, because KV that is on its way to D fills the pool.
+    pub stalled_by_link: TimeMeter,
+    /// The same, but for KV that is not on its way: it waits for room on D.
+    pub stalled_by_room: TimeMeter,
 }
 
 /// Integral and peak of used tokens over time.
@@ -58,5 +64,25 @@ impl UsageMeter {
     /// Most tokens in use at once.
     pub fn peak(&self) -> u64 {
         self.peak
+    }
+}
+
+/// How long something was so.
+#[derive(Debug, Clone, Default)]
+pub struct TimeMeter {
+    since: Option<Time>,
+    total: Dur,
+}
+
+impl TimeMeter {
+    /// From `now` on it is so, or not.
+    pub fn set(&mut self, now: Time, is_so: bool) {
+        self.total = self.total(now);
+        self.since = is_so.then_some(now);
+    }
+
+    /// Time it was so until `now`, which is not before the last change.
+    pub fn total(&self, now: Time) -> Dur {
+        self.total + self.since.map_or(Dur::ZERO, |since| now - since)
     }
 }

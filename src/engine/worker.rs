@@ -7,7 +7,7 @@
 //! Invariants: every job ends in exactly one [`Output::Done`], [`Output::Silent`] or abort; a worker that can do
 //! something has a step under way; times of outputs are never in the past.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::base::{Dur, RequestIx, Role, Time, WorkerId};
 use crate::engine::cost::{Batch, CostModel};
@@ -59,6 +59,8 @@ pub struct Worker {
     pub(super) running: Vec<Active>,
     /// Prefill: KV computed, not sent yet.
     pub(super) sending: BTreeMap<RequestIx, Active>,
+    /// Requests whose KV is on the link of this worker.
+    pub(super) moving: BTreeSet<RequestIx>,
     /// Streams that a fault made quiet.
     pub(super) hung: BTreeMap<RequestIx, Active>,
     pub(super) step: Option<Step>,
@@ -105,6 +107,7 @@ impl Worker {
             prefilling: Vec::new(),
             running: Vec::new(),
             sending: BTreeMap::new(),
+            moving: BTreeSet::new(),
             hung: BTreeMap::new(),
             step: None,
             outputs: VecDeque::new(),
@@ -116,6 +119,10 @@ impl Worker {
 
     /// Takes something in; it is read when the iteration under way ends.
     pub fn handle_input(&mut self, cx: Cx<'_>, input: Input) {
+        if let Input::KvArrived(request) | Input::KvSent(request) | Input::Abort(request) = &input {
+            self.moving.remove(request);
+            self.meter_link(cx.now);
+        }
         self.inbox.push_back(input);
         match self.step {
             None => self.start(cx),
@@ -147,6 +154,13 @@ impl Worker {
     /// The next output and when it leaves: now, or after control calls of this boundary.
     pub fn poll_output(&mut self) -> Option<(Time, Output)> {
         self.outputs.pop_front()
+    }
+
+    /// The KV of a request has begun to move over this worker's link; it has ended with [`Input::KvSent`],
+    /// [`Input::KvArrived`] or [`Input::Abort`]. The loop does not hear of it.
+    pub fn kv_moves(&mut self, now: Time, request: RequestIx) {
+        self.moving.insert(request);
+        self.meter_link(now);
     }
 
     /// Makes the worker `factor` times slower (1 is normal) from its next iteration on.
@@ -181,6 +195,9 @@ impl Worker {
             active.into_done(lost(), 502)
         }));
         self.stats.usage.set(now, 0);
+        for meter in [&mut self.stats.link, &mut self.stats.stalled_by_link, &mut self.stats.stalled_by_room] {
+            meter.set(now, false);
+        }
         Crash { requests: done, calls, stats: self.stats }
     }
 
@@ -260,6 +277,16 @@ impl Worker {
     pub(super) fn meter(&mut self, now: Time) {
         self.stats.usage.set(now, self.pool.used());
         self.stats.queue_peak = self.stats.queue_peak.max(self.queue_len() as u64);
+        self.meter_link(now);
+    }
+
+    fn meter_link(&mut self, now: Time) {
+        let moves = !self.moving.is_empty();
+        // Memory is shared out at every boundary: a prompt that still waits found no room.
+        let stalled = self.step.is_none() && !self.waiting.is_empty() && !self.sending.is_empty();
+        self.stats.link.set(now, moves);
+        self.stats.stalled_by_link.set(now, stalled && moves);
+        self.stats.stalled_by_room.set(now, stalled && !moves);
     }
 }
 

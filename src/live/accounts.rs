@@ -89,9 +89,11 @@ fn worker_since(after: &StatsReply, before: &StatsReply) -> WorkerRecord {
     let count = |of: fn(&WorkerRecord) -> u64| of(now).saturating_sub(of(then));
     // Means are of the whole life of a process: back to sums, and a mean again.
     let (up, up_before) = (after.up_ns as f64, before.up_ns as f64);
-    let mean = |of: fn(&WorkerRecord) -> f64| {
-        if up > up_before { ((of(now) * up - of(then) * up_before) / (up - up_before)).max(0.0) } else { of(now) }
+    let between = |now: f64, then: f64| {
+        if up > up_before { ((now * up - then * up_before) / (up - up_before)).max(0.0) } else { now }
     };
+    let mean = |of: fn(&WorkerRecord) -> f64| between(of(now), of(then));
+    let share = |of: fn(&WorkerRecord) -> Option<f64>| Some(between(of(now)?, of(then)?));
     WorkerRecord {
         requests: count(|of| of.requests),
         prefilled_tokens: count(|of| of.prefilled_tokens),
@@ -99,6 +101,9 @@ fn worker_since(after: &StatsReply, before: &StatsReply) -> WorkerRecord {
         output_tokens: count(|of| of.output_tokens),
         usage_mean: mean(|of| of.usage_mean),
         busy_share: mean(|of| of.busy_share),
+        link_busy_share: share(|of| of.link_busy_share),
+        stalled_by_link_share: share(|of| of.stalled_by_link_share),
+        stalled_by_room_share: share(|of| of.stalled_by_room_share),
         evicted_tokens: count(|of| of.evicted_tokens),
         session_trims: count(|of| of.session_trims),
         session_timeouts: count(|of| of.session_timeouts),
@@ -135,7 +140,8 @@ mod tests {
     }
 
     fn counted(requests: u64, busy_share: f64, queue_peak: u64) -> WorkerRecord {
-        WorkerRecord { requests, busy_share, queue_peak, restarts: 2, ..WorkerRecord::default() }
+        let link_busy_share = Some(busy_share / 2.0);
+        WorkerRecord { requests, busy_share, link_busy_share, queue_peak, restarts: 2, ..WorkerRecord::default() }
     }
 
     #[test]
@@ -145,6 +151,8 @@ mod tests {
         let [worker] = &done.workers[..] else { panic!("{done:?}") };
         assert_eq!((worker.requests, worker.restarts, worker.queue_peak), (15, 0, 7));
         assert!((worker.busy_share - 0.5).abs() < 1e-9, "{worker:?}");
+        assert!(worker.link_busy_share.is_some_and(|share| (share - 0.25).abs() < 1e-9), "{worker:?}");
+        assert_eq!(worker.stalled_by_link_share, None, "what nobody counts is not 0");
         assert_eq!((done.transfers[0].transfers, done.transfers[0].bytes), (15, 150));
         assert!(done.older_peaks.is_empty(), "the peak grew in the run");
         let idle = account("a", 8_000, counted(10, 0.25, 3), 10).since(&before);

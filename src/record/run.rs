@@ -28,6 +28,17 @@ pub struct WorkerRecord {
     pub usage_peak: f64,
     /// Share of the run in which an iteration was under way, 0 to 1.
     pub busy_share: f64,
+    /// Share of the run in which KV moved over its link, out of a prefill or into a decode worker, 0 to 1; null for a
+    /// colocated worker, and where nobody counted it.
+    #[serde(default)]
+    pub link_busy_share: Option<f64>,
+    /// Prefill: share of the run in which it computed nothing though prompts waited, because KV on its way to D filled its
+    /// pool, 0 to 1; null for other roles, and where nobody counted it.
+    #[serde(default)]
+    pub stalled_by_link_share: Option<f64>,
+    /// The same, but for KV that waited for room on D.
+    #[serde(default)]
+    pub stalled_by_room_share: Option<f64>,
     /// Tokens evicted from the prefix cache.
     pub evicted_tokens: u64,
     /// Idle sessions trimmed to make room.
@@ -76,10 +87,17 @@ pub struct SessionFacts {
     pub incomplete: bool,
     /// Time it held a session slot on some D, nanoseconds.
     pub slot_hold_ns: u64,
+    /// Of these, nanoseconds after its last turn had ended; null where nobody counted them.
+    #[serde(default)]
+    pub slot_after_end_ns: Option<u64>,
     /// Seeds and reseeds it asked for.
     pub seed_asks: u32,
     /// Those refused.
     pub seed_rejections: u32,
+    /// Of these, refused by the soft cap though the slots of sessions that had ended would have left room under it; null
+    /// where nobody counted them.
+    #[serde(default)]
+    pub refused_by_ended: Option<u32>,
     /// Appends refused by admission.
     pub append_rejections: u32,
     /// Moves to another D.

@@ -90,6 +90,8 @@ pub struct ReplayFacts {
 pub(super) struct SessionStats {
     pub seed_asks: u32,
     pub seed_rejections: u32,
+    /// Those for want of a slot that a session which is over kept.
+    pub refused_by_ended: u32,
     pub append_rejections: u32,
     pub migrations: u32,
     pub usage_sum: f64,
@@ -309,8 +311,10 @@ impl<'t> Replayer<'t> {
             planned_turns: session.turns.len() as u32,
             incomplete: session.incomplete,
             slot_hold_ns: self.table.slot_hold(SessionIx(ix), now).ns(),
+            slot_after_end_ns: Some(self.table.slot_hold_after_end(SessionIx(ix), now).ns()),
             seed_asks: stats.seed_asks,
             seed_rejections: stats.seed_rejections,
+            refused_by_ended: Some(stats.refused_by_ended),
             append_rejections: stats.append_rejections,
             migrations: stats.migrations,
             usage_when_asked: (stats.usage_count > 0).then(|| stats.usage_sum / f64::from(stats.usage_count)),

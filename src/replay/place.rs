@@ -3,7 +3,7 @@
 //! A slot is taken when the seed is admitted and given back when the session could not be opened or its turn failed,
 //! so a session that is not there never keeps one.
 
-use crate::admission::{AdmissionBy, SeedAsk, SeedRejection, SeedVerdict, admit_seed};
+use crate::admission::{AdmissionBy, SeedAsk, SeedRejection, SeedVerdict, admit_seed, soft_cap};
 use crate::base::{RequestIx, SessionIx, Time};
 use crate::policies::HeaderMode;
 use crate::protocol::{Action, AdmitKind, Route};
@@ -46,6 +46,9 @@ impl Replayer<'_> {
     pub(super) fn seed_refused(&mut self, now: Time, request: RequestIx, why: SeedRejection) {
         let session = self.trace.turn(request).session;
         self.stats[session.ix()].seed_rejections += 1;
+        if why == SeedRejection::SessionCap && self.is_full_of_ended(request) {
+            self.stats[session.ix()].refused_by_ended += 1;
+        }
         if let Some(selection) = self.turn(request).selection {
             let note = Note::session(session, selection.worker).of(request).because(why.as_str());
             self.note(now, LedgerKind::AdmissionRejected, note);
@@ -56,6 +59,13 @@ impl Replayer<'_> {
         let (mode, reason) = seed_fallback(why);
         self.plain(now, request, mode, reason);
         self.refused(now, request);
+    }
+
+    /// Without the slots of sessions that are over, the worker chosen would have one free.
+    fn is_full_of_ended(&self, request: RequestIx) -> bool {
+        let Some(worker) = self.turn(request).selection.map(|chosen| chosen.worker.index) else { return false };
+        let cap = soft_cap(&self.config.admission, self.room(worker).usable_tokens, self.size(request));
+        self.table.slots(worker) - self.table.slots_of_ended(worker) < cap
     }
 
     /// Admitted: takes the slot, closes what is left of the session elsewhere, opens it here.

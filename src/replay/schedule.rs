@@ -204,6 +204,7 @@ impl Replayer<'_> {
     }
 
     fn session_over(&mut self, now: Time, session: SessionIx) {
+        self.table.end_session(session, now);
         if self.config.admission.close_at_end {
             if self.table.residence(session).is_some() {
                 self.table.lose(session, Loss::Released);

@@ -56,6 +56,19 @@ pub struct RunInfo {
     /// Direct-to-D share that the preflight predicts, of the turns after each session's first, 0 to 1; null without sessions on D, and when nobody computed it.
     #[serde(default)]
     pub predicted_direct_share: Option<f64>,
+    /// What was done to the caches of servers before this cell of a live sweep; null for any other run, and where each cell has
+    /// a cluster of its own.
+    #[serde(default)]
+    pub caches: Option<CacheReset>,
+}
+
+/// Caches of servers before a run that must not find what the one before left there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CacheReset {
+    /// Workers whose cache was emptied.
+    pub flushed: u32,
+    /// Why others were not, one sentence each: these are as warm as they were.
+    pub left: Vec<String>,
 }
 
 /// How a run ended.
@@ -125,6 +138,15 @@ impl RunState {
             RunState::Stopped => "stopped",
             RunState::Unfinished => "unfinished",
         }
+    }
+}
+
+impl CacheReset {
+    /// In words: `2 flushed; left as they were: W0: has no /flush_cache`.
+    pub fn words(&self) -> String {
+        let flushed = (self.flushed > 0 || self.left.is_empty()).then(|| format!("{} flushed", self.flushed));
+        let left = (!self.left.is_empty()).then(|| format!("left as they were: {}", self.left.join(", ")));
+        flushed.into_iter().chain(left).collect::<Vec<_>>().join("; ")
     }
 }
 

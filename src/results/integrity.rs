@@ -333,6 +333,12 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>, pause_over: Option<(f64, f6
             count(*planned)
         )),
     }
+    notes.extend(info.caches.as_ref().filter(|caches| !caches.left.is_empty()).map(|caches| {
+        format!(
+            "caches were not emptied before this cell: {}; first-token times and cached tokens may not be those of a cold start",
+            some_of(caches.left.iter().cloned())
+        )
+    }));
     notes.extend(behind(info, evidence.duration_s));
     notes.extend(
         evidence.harness.map(|harness| harness_notes(harness, info, evidence.some_account)).unwrap_or_default(),

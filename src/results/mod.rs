@@ -38,7 +38,7 @@ pub use frame::{
     Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
 };
 pub use index::{IndexUse, PromisesKept};
-pub use info::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
+pub use info::{Budgets, CacheReset, GapFacts, RunInfo, RunState, SlotFacts};
 pub use integrity::{Integrity, Verdict};
 pub use latency::{Latencies, Latency, Metric, Rung};
 pub use modes::ModeRow;
@@ -47,7 +47,8 @@ pub use percentiles::{Percentile, PercentileError, Percentiles};
 pub use read::{RecordError, read_requests};
 pub use sessions::SessionRow;
 pub use starvation::{
-    Cause, CauseLine, Contrast, CounterDrift, Fairness, HotDecoder, NoHits, Pinned, Room, SlotShortage, Starved,
+    BusiestLink, Cause, CauseLine, Contrast, CounterDrift, EndedSlots, Fairness, HandOff, HotDecoder, NoHits, Pinned,
+    Room, SlotShortage, Starved,
 };
 pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
 pub use workers::{Concentration, RoleSpread, Transfers, WorkerRow};

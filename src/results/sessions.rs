@@ -59,10 +59,14 @@ pub struct SessionRow {
     pub p99_e2e_ms: Option<f64>,
     /// Time it held a session slot, seconds; null when unknown.
     pub slot_hold_s: Option<f64>,
+    /// Of these, seconds after its last turn had ended; null when unknown.
+    pub slot_after_end_s: Option<f64>,
     /// Seeds and reseeds asked for.
     pub seed_asks: Option<u32>,
     /// Those refused.
     pub seed_rejections: Option<u32>,
+    /// Of these, refused for want of a slot that a session which had ended kept; null when unknown.
+    pub refused_by_ended: Option<u32>,
     /// Appends refused.
     pub append_rejections: Option<u32>,
     /// Moves to another D.
@@ -268,8 +272,10 @@ impl SessionTally {
             p50_e2e_ms: Percentile::P50.of_sorted(&e2e).map(ms),
             p99_e2e_ms: Percentile::P99.of_sorted(&e2e).map(ms),
             slot_hold_s: facts.map(|facts| facts.slot_hold_ns as f64 / 1e9),
+            slot_after_end_s: facts.and_then(|facts| facts.slot_after_end_ns).map(|ns| ns as f64 / 1e9),
             seed_asks: facts.map(|facts| facts.seed_asks),
             seed_rejections: facts.map(|facts| facts.seed_rejections),
+            refused_by_ended: facts.and_then(|facts| facts.refused_by_ended),
             append_rejections: facts.map(|facts| facts.append_rejections),
             migrations: facts.map(|facts| facts.migrations),
             usage_when_asked: facts.and_then(|facts| facts.usage_when_asked),

@@ -17,6 +17,10 @@ struct Session {
     state: SessionState,
     slot: Option<Slot>,
     slot_hold: Dur,
+    /// The part of it after the session's end.
+    idle_hold: Dur,
+    /// When its last turn ended.
+    over: Option<Time>,
     /// Turns begun and not ended.
     busy: u32,
     last_used: Time,
@@ -24,6 +28,13 @@ struct Session {
     open_on: Option<u16>,
     /// Every turn since the held one continued its predecessor.
     contiguous: bool,
+}
+
+impl Session {
+    /// Time until `now` that it has held this slot since it was over.
+    fn held_idle(&self, slot: Slot, now: Time) -> Dur {
+        self.over.map_or(Dur::ZERO, |over| now.since(slot.since.max(over)))
+    }
 }
 
 /// See the module.
@@ -40,6 +51,8 @@ impl SessionTable {
             state: SessionState::Cold,
             slot: None,
             slot_hold: Dur::ZERO,
+            idle_hold: Dur::ZERO,
+            over: None,
             busy: 0,
             last_used: Time::ZERO,
             open_on: None,
@@ -89,6 +102,11 @@ impl SessionTable {
         self.workers[usize::from(worker)].slots
     }
 
+    /// Those of them that sessions hold which are over.
+    pub fn slots_of_ended(&self, worker: u16) -> u32 {
+        self.workers[usize::from(worker)].slots_of_ended
+    }
+
     /// Tokens believed resident on a worker.
     pub fn resident_tokens(&self, worker: u16) -> u64 {
         self.workers[usize::from(worker)].tokens
@@ -111,6 +129,12 @@ impl SessionTable {
     pub fn slot_hold(&self, session: SessionIx, now: Time) -> Dur {
         let session = &self.sessions[session.ix()];
         session.slot_hold + session.slot.map_or(Dur::ZERO, |slot| now.since(slot.since))
+    }
+
+    /// The part of [`SessionTable::slot_hold`] after the session's end.
+    pub fn slot_hold_after_end(&self, session: SessionIx, now: Time) -> Dur {
+        let session = &self.sessions[session.ix()];
+        session.idle_hold + session.slot.map_or(Dur::ZERO, |slot| session.held_idle(slot, now))
     }
 
     /// How `turn` relates to what its session holds. Counts on [`SessionTable::begin_turn`] for every turn in order.
@@ -146,6 +170,17 @@ impl SessionTable {
         self.join_idle(session);
     }
 
+    /// The session's last turn has ended; a slot that it holds is of no use to it.
+    pub fn end_session(&mut self, session: SessionIx, now: Time) {
+        let entry = &mut self.sessions[session.ix()];
+        if entry.over.is_none()
+            && let Some(slot) = entry.slot
+        {
+            self.workers[usize::from(slot.worker)].slots_of_ended += 1;
+        }
+        entry.over.get_or_insert(now);
+    }
+
     /// Gives the session a slot on `worker`; one it holds elsewhere is given back. True when it is a new one.
     pub fn take_slot(&mut self, session: SessionIx, worker: u16, now: Time) -> bool {
         if self.slot(session) == Some(worker) {
@@ -153,8 +188,10 @@ impl SessionTable {
         }
         self.release_slot(session, now);
         self.leave_idle(session);
-        self.sessions[session.ix()].slot = Some(Slot { worker, since: now });
+        let entry = &mut self.sessions[session.ix()];
+        entry.slot = Some(Slot { worker, since: now });
         self.workers[usize::from(worker)].slots += 1;
+        self.workers[usize::from(worker)].slots_of_ended += u32::from(entry.over.is_some());
         self.join_idle(session);
         true
     }
@@ -165,7 +202,9 @@ impl SessionTable {
         let entry = &mut self.sessions[session.ix()];
         if let Some(slot) = entry.slot.take() {
             entry.slot_hold += now.since(slot.since);
+            entry.idle_hold += entry.held_idle(slot, now);
             self.workers[usize::from(slot.worker)].slots -= 1;
+            self.workers[usize::from(slot.worker)].slots_of_ended -= u32::from(entry.over.is_some());
         }
         self.join_idle(session);
     }
@@ -311,6 +350,7 @@ impl SessionTable {
                 let key = (entry.last_used, session);
                 if entry.slot.is_some_and(|slot| slot.worker == index) {
                     seen.slots += 1;
+                    seen.slots_of_ended += u32::from(entry.over.is_some());
                     if entry.busy == 0 {
                         seen.idle_slots.insert(key);
                     }

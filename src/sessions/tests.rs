@@ -53,6 +53,25 @@ fn a_session_lives_cold_seeding_resident_evicted() {
 }
 
 #[test]
+fn a_slot_is_of_no_use_once_its_session_is_over() {
+    let mut table = SessionTable::new(2, 1);
+    table.take_slot(S, 0, Time(10));
+    table.take_slot(SessionIx(1), 0, Time(10));
+    assert_eq!((table.slots(0), table.slots_of_ended(0)), (2, 0));
+    table.end_session(S, Time(40));
+    table.end_session(S, Time(50));
+    assert_eq!((table.slots(0), table.slots_of_ended(0)), (2, 1), "it ends once, and keeps its slot");
+    assert_eq!(table.slot_hold_after_end(S, Time(100)).ns(), 60);
+    assert_eq!(table.slot_hold_after_end(SessionIx(1), Time(100)).ns(), 0);
+    table.release_slot(S, Time(110));
+    assert_eq!((table.slots(0), table.slots_of_ended(0)), (1, 0));
+    assert_eq!((table.slot_hold(S, Time(500)).ns(), table.slot_hold_after_end(S, Time(500)).ns()), (100, 70));
+    table.release_slot(SessionIx(1), Time(120));
+    table.end_session(SessionIx(1), Time(130));
+    assert_eq!((table.slots_of_ended(0), table.slot_hold_after_end(SessionIx(1), Time(500)).ns()), (0, 0));
+}
+
+#[test]
 fn a_placement_that_fails_leaves_what_was_before() {
     let mut table = SessionTable::new(1, 1);
     table.seed(S, 0, None);
@@ -121,7 +140,7 @@ fn down_then_up_as_another_process_is_a_restart() {
 proptest! {
     #[test]
     fn sets_and_sums_are_what_the_sessions_say(
-        steps in prop::collection::vec((0u32..4, 0u16..3, 0u8..10), 0..80),
+        steps in prop::collection::vec((0u32..4, 0u16..3, 0u8..11), 0..80),
     ) {
         let mut table = SessionTable::new(4, 3);
         for (at, (session, worker, what)) in steps.into_iter().enumerate() {
@@ -136,9 +155,12 @@ proptest! {
                 6 => drop(table.lose(session, Loss::Trimmed)),
                 7 => drop(table.gone(worker, now)),
                 8 => drop(table.heard(worker, at as u32, now)),
+                9 => table.end_session(session, now),
                 _ => table.unseed(session),
             }
             prop_assert_eq!(table.check(), Ok(()));
+            let (held, after) = (table.slot_hold(session, now), table.slot_hold_after_end(session, now));
+            prop_assert!(after <= held, "{after:?} of {held:?}");
         }
     }
 }

@@ -7,6 +7,7 @@
 mod cases;
 mod causes;
 mod diff;
+mod hand_off;
 mod index;
 mod reading;
 pub mod schema;
@@ -105,6 +106,7 @@ pub fn info(requests: u64, sessions: u64) -> RunInfo {
         slots: None,
         gaps: None,
         predicted_direct_share: None,
+        caches: None,
     }
 }
 

@@ -6,6 +6,7 @@
 mod bytes;
 mod failures;
 mod faults;
+mod hand_off;
 mod index;
 mod laws;
 mod meaning;

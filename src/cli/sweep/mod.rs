@@ -105,6 +105,9 @@ pub struct SweepArgs {
     /// What requests are sent to; on a live target caches are emptied between two cells.
     #[arg(long, value_name = "TARGET", value_enum, default_value = "virtual", help_heading = "Run")]
     on: TargetArg,
+    /// Leave the caches of live servers as they are between two cells: each finds what those before it left.
+    #[arg(long, help_heading = "Run")]
+    no_flush: bool,
     #[command(flatten)]
     live: LiveArgs,
     /// Print the file of a shipped sweep as it is written, comments included.
@@ -149,6 +152,11 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let plan = Plan { sweep, allow_conflict, traces: Traces::new(trace.map(Arc::new), threads + 1) };
     let mut rows = plan.rows()?;
     refuse_all(&rows, &chosen)?;
+    if let (true, Some(scenario)) =
+        (args.no_flush, plan.sweep.points.iter().find_map(|point| point.scenario.as_ref().ok()))
+    {
+        live::check_no_flush(args.on, scenario)?;
+    }
     let info = plan.info(target_words(args, &plan), between(args, &plan));
     let name = args.name.as_deref().unwrap_or(&plan.sweep.head.name);
     if args.dry_run {
@@ -216,7 +224,7 @@ fn sweep_cells(
     write(folder, &SweepReport::new(info.clone(), rows.clone()))?;
     let is_work = |row: &SweepCell| row.state == CellState::Missing && chosen.takes(row);
     let work: Vec<usize> = (0..rows.len()).filter(|ix| is_work(&rows[*ix])).collect();
-    let runner = Runner { plan, folder, signals, target: args.on, terminal };
+    let runner = Runner { plan, folder, signals, target: args.on, flush: !args.no_flush, terminal };
     let stopped = runner.run(&mut rows, &work, threads);
     let left = work.iter().filter(|ix| rows[**ix].state == CellState::Missing).count();
     let report = SweepReport::new(info, rows);
@@ -358,7 +366,7 @@ fn target_words(args: &SweepArgs, plan: &Plan) -> String {
 
 fn between(args: &SweepArgs, plan: &Plan) -> Option<String> {
     let scenario = plan.sweep.points.iter().find_map(|point| point.scenario.as_ref().ok());
-    scenario.filter(|_| args.on == TargetArg::Live).map(live::between_cells)
+    scenario.filter(|_| args.on == TargetArg::Live).map(|scenario| live::between_cells(scenario, !args.no_flush))
 }
 
 #[cfg(test)]

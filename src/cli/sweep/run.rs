@@ -36,6 +36,8 @@ pub struct Runner<'a> {
     pub signals: &'a Signals,
     /// What requests are sent to.
     pub target: TargetArg,
+    /// Empty the caches of servers before a live cell.
+    pub flush: bool,
     /// Where a live cell says what it was sent to.
     pub terminal: &'a Terminal,
 }
@@ -122,8 +124,9 @@ impl Runner<'_> {
         let preflight = preflight(&scenario, &trace);
         let ready = (self.target == TargetArg::Live)
             .then(|| {
-                make_cold(cell, &scenario, self.terminal)?;
-                let ready = Ready::make(&scenario, &trace, &setup, preflight.peak_live_sessions)?;
+                let caches = make_cold(cell, &scenario, self.flush, self.terminal)?;
+                let mut ready = Ready::make(&scenario, &trace, &setup, preflight.peak_live_sessions)?;
+                ready.caches = caches;
                 ready.tell(&scenario, self.terminal);
                 Ok(ready)
             })

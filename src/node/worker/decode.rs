@@ -64,10 +64,11 @@ impl WorkerNode {
 
     /// P says that the transfer has begun.
     pub(super) fn pull_moves(&mut self, exchange: Exchange) {
-        let Some(request) = self.generates.get(&exchange) else { return };
-        let Some(work) = self.works.get_mut(request).filter(|work| work.pulling == Pulling::Asked) else { return };
+        let Some(&request) = self.generates.get(&exchange) else { return };
+        let Some(work) = self.works.get_mut(&request).filter(|work| work.pulling == Pulling::Asked) else { return };
         work.pulling = Pulling::Moving;
         self.ingress.moving += 1;
+        self.worker.kv_moves(self.now, request);
         if let Some(peer) = work.bootstrap.as_ref().and_then(|from| self.ingress.peers.get_mut(&address(from))) {
             peer.moving += 1;
         }

@@ -143,6 +143,7 @@ impl WorkerNode {
         let bytes = u64::from(pull.tokens) * self.config.engine.kv_bytes_per_token;
         let factor = self.faults.faults.pair_factor(from, to);
         self.links.start(self.now, request, (from.index.into(), to.index.into()), bytes, factor);
+        self.worker.kv_moves(self.now, request);
         self.pair(to).bytes += bytes;
         self.emit(NodeOutput::PullMoves(pull.exchange));
     }

@@ -101,8 +101,12 @@ fn a_cap_of_one_starves_the_second_session() {
     let starved = &never.facts.sessions[1];
     assert_eq!((starved.seed_asks, starved.seed_rejections, starved.slot_hold_ns), (3, 3, 0));
     assert!(never.facts.sessions[0].slot_hold_ns > 2_000_000_000);
+    assert_eq!(starved.refused_by_ended, Some(1), "its last turn comes after a has ended");
+    let after_end = |played: &super::fake::Run, ix: usize| played.facts.sessions[ix].slot_after_end_ns.unwrap();
+    assert!((1..1_000_000_000).contains(&after_end(&never, 0)) && after_end(&never, 1) == 0);
     let at_end = run_with(SlotRelease::SessionEnd);
     assert_eq!(at_end.modes("b"), [PLAIN, CAP, CAP, SEED], "a ends before b's last turn");
+    assert_eq!((at_end.facts.sessions[1].refused_by_ended, after_end(&at_end, 0)), (Some(0), 0));
     let lru = run_with(SlotRelease::IdleLru);
     assert_eq!(lru.modes("b"), [PLAIN, SEED, RESEED, RESEED]);
     assert_eq!(lru.modes("a"), [PLAIN, SEED, RESEED, RESEED]);

@@ -58,6 +58,7 @@ fn info(records: &[RequestRecord]) -> RunInfo {
         slots: None,
         gaps: None,
         predicted_direct_share: None,
+        caches: None,
     }
 }
 

@@ -128,6 +128,9 @@ fn worker_fields() -> Vec<Field<WorkerRow>> {
     fn account(row: &WorkerRow, of: fn(&WorkerRecord) -> f64, show: fn(f64) -> String) -> Cell {
         Cell::number(row.account.as_ref().map(of), show)
     }
+    fn share(row: &WorkerRow, of: fn(&WorkerRecord) -> Option<f64>) -> Cell {
+        Cell::number(row.account.as_ref().and_then(of), percent)
+    }
     fn whole(value: f64) -> String {
         count(value as u64)
     }
@@ -149,6 +152,9 @@ fn worker_fields() -> Vec<Field<WorkerRow>> {
         field("usage_mean", "use mean", |row| account(row, |a| a.usage_mean, percent)),
         field("usage_peak", "use peak", |row| account(row, |a| a.usage_peak, percent)),
         field("busy_share", "busy", |row| account(row, |a| a.busy_share, percent)),
+        field("link_busy_share", "link", |row| share(row, |a| a.link_busy_share)).wide(),
+        field("stalled_by_link_share", "stalled by link", |row| share(row, |a| a.stalled_by_link_share)).wide(),
+        field("stalled_by_room_share", "stalled by room", |row| share(row, |a| a.stalled_by_room_share)).wide(),
         field("evicted_tokens", "evicted", |row| account(row, |a| a.evicted_tokens as f64, tokens)),
         field("session_trims", "trims", |row| account(row, |a| a.session_trims as f64, whole)),
         field("transfer_errors", "xfer err", |row| account(row, |a| a.transfer_errors as f64, whole)),

@@ -36,6 +36,8 @@ pub enum Cause {
     RanAsLoadOnly(NoHits),
     /// Fewer slots than sessions.
     SessionCapStarvation(SlotShortage),
+    /// Sessions that have ended keep slots that others are refused.
+    EndedSessionsHoldSlots(EndedSlots),
     /// The soft cap, capacity over the size of the turn that asks, falls below its maximum as contexts grow.
     CapShrinks {
         /// Cap per worker at most.
@@ -80,6 +82,10 @@ pub enum Cause {
         /// Most prompts waiting for one of them; null without their account.
         queue_peak: Option<u64>,
     },
+    /// KV on its way from P to D holds turns up: those it is of, and those in the queue of a P whose pool it fills.
+    LinkBinds(HandOff),
+    /// The same, but for KV that waits for room on D.
+    DecodeRoomBinds(HandOff),
     /// What would bind if the cap were raised.
     NextBinder {
         /// The arithmetic.
@@ -240,6 +246,59 @@ pub struct SlotShortage {
     pub fallbacks: u64,
 }
 
+/// Slots that sessions keep beyond their last turn.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct EndedSlots {
+    /// Time that all sessions together held a slot, seconds.
+    pub held_s: f64,
+    /// Of that, after their last turn had ended.
+    pub after_end_s: f64,
+    /// `after_end_s / held_s`, 0 to 1.
+    pub share: f64,
+    /// Seeds and reseeds refused for want of such a slot.
+    pub refusals: u64,
+    /// Sessions that were refused so.
+    pub sessions: u64,
+    /// Of these, starved.
+    pub starved: u64,
+    /// Scenario key that relieves it.
+    pub remedy: String,
+}
+
+/// What holds up KV between P and D, and turns through P with it.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct HandOff {
+    /// Ok turns through P.
+    pub turns: u64,
+    /// Their mean TTFT, ms.
+    pub mean_ttft_ms: f64,
+    /// Their mean time held up: by their own KV, and by that of others in the queue of P, ms.
+    pub mean_held_ms: f64,
+    /// The part of it in P's queue, ms: the mean wait there, as far as P stood still for this in place of computing.
+    pub mean_queue_ms: f64,
+    /// Time held up over the E2E of all ok requests, 0 to 1.
+    pub e2e_share: f64,
+    /// Share of the run in which prefill workers stood still for it though prompts waited, mean over them, 0 to 1; null
+    /// without their account.
+    pub stalled_share: Option<f64>,
+    /// The link in use most, where the link is what binds; null without accounts.
+    pub busiest: Option<BusiestLink>,
+    /// The D that takes far more KV than the others, where its room is what binds; null when it is spread, or sessions are
+    /// trimmed.
+    pub hot: Option<HotDecoder>,
+    /// Scenario keys that relieve it.
+    pub remedy: String,
+}
+
+/// The link in use most: the egress of a P or the ingress of a D.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct BusiestLink {
+    /// Whose it is.
+    pub worker: String,
+    /// Share of the run in which KV moved over it, 0 to 1.
+    pub busy_share: f64,
+}
+
 /// A D that trims, or takes KV, far more than the mean.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HotDecoder {
@@ -266,6 +325,13 @@ pub struct Room {
     pub sessions_per_worker: f64,
     /// Cap per worker; null where the workers themselves admit.
     pub cap: Option<u32>,
+}
+
+impl HandOff {
+    /// So many turns would be held up all the time to their first token.
+    pub(super) fn turns_worth(&self) -> u64 {
+        (self.turns as f64 * (self.mean_held_ms / self.mean_ttft_ms).min(1.0)) as u64
+    }
 }
 
 impl From<Cause> for CauseLine {

@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
+use super::cause::{Cause, CauseLine, CounterDrift, EndedSlots, HotDecoder, NoHits, Room, SlotShortage};
 use super::contrast::{Contrast, tells_apart};
 use super::fairness::Fairness;
+use super::prefill::{self, ThroughPrefill};
 use crate::protocol::ErrorClass;
 use crate::record::{ExecutionMode, ModeReason, RunFacts};
-use crate::results::distribution::ms;
 use crate::results::outcomes::{ErrorGroup, Outcomes};
 use crate::results::seen::Seen;
 use crate::results::stats::share;
-use crate::results::{IndexUse, Metric, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
+use crate::results::{IndexUse, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
 
 /// Short gaps matter when the time scale adds at least this share of them.
 const COMPRESSES_FROM: f64 = 0.10;
@@ -22,8 +22,6 @@ const COMPRESSES_FROM: f64 = 0.10;
 const NAMED: usize = 4;
 /// Label of the policy that always reads the index.
 const CAR: &str = "car";
-/// A mean wait for P below this is no bottleneck, whatever its part of the TTFT.
-const QUEUE_FROM_MS: f64 = 1000.0;
 
 /// What causes look for in records and the tables do not hold.
 #[derive(Debug, Default)]
@@ -35,16 +33,8 @@ pub(in crate::results) struct Signals {
     cap_refusals: Vec<Asked>,
     compacted: Affected,
     refused: Refused,
-    through_p: ThroughPrefill,
+    pub(super) through_p: ThroughPrefill,
     losses: Losses,
-}
-
-/// Ok turns through P: how long until the first token, and in the queue.
-#[derive(Debug, Default)]
-struct ThroughPrefill {
-    turns: u64,
-    queue_ns: u64,
-    ttft_ns: u64,
 }
 
 /// Requests that a worker took with it, and the sessions whose last turn was one.
@@ -140,18 +130,6 @@ impl Signals {
     }
 }
 
-impl ThroughPrefill {
-    fn add(&mut self, request: &Seen) {
-        let through_p = request.outcome.is_ok() && request.prefill_worker.is_some();
-        let times = (request.ns(Metric::PrefillQueue), request.ns(Metric::Ttft));
-        if let (true, (Some(queue_ns), Some(ttft_ns))) = (through_p, times) {
-            self.turns += 1;
-            self.queue_ns += queue_ns;
-            self.ttft_ns += ttft_ns;
-        }
-    }
-}
-
 impl Losses {
     fn add(&mut self, request: &Seen) {
         let before = self.sessions.remove(&request.session.ix);
@@ -178,12 +156,13 @@ impl Losses {
 
 /// All causes found, the weightiest first.
 pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
-    let rules: [fn(&Diagnosis) -> Option<Cause>; 18] = [
+    let rules: [fn(&Diagnosis) -> Option<Cause>; 21] = [
         nothing_completed,
         load_only,
         counters_diverged,
         session_cap,
         next_binder,
+        ended_slots,
         cap_shrinks,
         slots_uneven,
         capacity,
@@ -192,7 +171,9 @@ pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
         context_limit,
         restarts,
         compaction,
-        prefill_queue,
+        prefill::prefill_queue,
+        prefill::link,
+        prefill::decode_room,
         large_sessions,
         late_sessions,
         time_scale,
@@ -204,13 +185,16 @@ pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
     causes.into_iter().map(CauseLine::from).collect()
 }
 
-/// Turns that took another path, or failed, for this cause; the next binder stays with its cap.
+/// Turns that took another path, or failed, for this cause, or their part that it held up; the next binder stays with its
+/// cap.
 fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
     match cause {
         Cause::NothingCompleted { .. } | Cause::RanAsLoadOnly(_) | Cause::CountersDiverged(_) => u64::MAX,
         Cause::SessionCapStarvation(slots) | Cause::SlotsUneven(slots) => slots.fallbacks,
         Cause::NextBinder { .. } => cap_fallbacks,
+        Cause::EndedSessionsHoldSlots(ended) => ended.refusals,
         Cause::CapShrinks { fallbacks, .. } => *fallbacks,
+        Cause::LinkBinds(held) | Cause::DecodeRoomBinds(held) => held.turns_worth(),
         Cause::CapacityBinds { refusals, reseeds_after_trim, .. } => refusals + reseeds_after_trim,
         Cause::OpenFailures { extra_placements, fallbacks, given_up } => extra_placements + fallbacks + given_up,
         Cause::TransferErrorsConcentrated { all_errors, .. } => *all_errors,
@@ -298,6 +282,25 @@ fn full_slots(run: &Diagnosis) -> Option<SlotShortage> {
     })
 }
 
+/// Slots kept after the last turn of their session, and refused to others meanwhile.
+fn ended_slots(run: &Diagnosis) -> Option<Cause> {
+    let refused_by_ended = |row: &&SessionRow| row.refused_by_ended.is_some_and(|refusals| refusals > 0);
+    let refused: Vec<&SessionRow> = run.sessions.iter().filter(refused_by_ended).collect();
+    let seconds = |of: fn(&SessionRow) -> Option<f64>| run.sessions.iter().filter_map(of).sum::<f64>();
+    let (held_s, after_end_s) = (seconds(|row| row.slot_hold_s), seconds(|row| row.slot_after_end_s));
+    (!refused.is_empty() && held_s > 0.0).then(|| {
+        Cause::EndedSessionsHoldSlots(EndedSlots {
+            held_s,
+            after_end_s,
+            share: after_end_s / held_s,
+            refusals: refused.iter().filter_map(|row| row.refused_by_ended).map(u64::from).sum(),
+            sessions: refused.len() as u64,
+            starved: refused.iter().filter(|row| row.starved).count() as u64,
+            remedy: "admission.slot_release".into(),
+        })
+    })
+}
+
 /// Tokens of a turn as the soft cap counts them.
 fn size(facts: &SlotFacts, asked: &Asked) -> u64 {
     if facts.footprint == "incremental" { asked.incremental.max(1) } else { asked.full.max(1) }
@@ -345,7 +348,7 @@ fn capacity(run: &Diagnosis) -> Option<Cause> {
 }
 
 /// The D with most trims, or without trims most KV transfers, if chance does not explain them.
-fn hot_decoder(run: &Diagnosis) -> Option<HotDecoder> {
+pub(super) fn hot_decoder(run: &Diagnosis) -> Option<HotDecoder> {
     let transfers_to = |worker: &str| {
         run.transfers.pairs.iter().filter(|pair| pair.decode_worker == worker).map(|pair| pair.transfers).sum()
     };
@@ -364,26 +367,6 @@ fn hot_decoder(run: &Diagnosis) -> Option<HotDecoder> {
         all_trims,
         transfers: *transfers,
         all_transfers,
-    })
-}
-
-/// Said when the queue is most of what turns through P wait for.
-fn prefill_queue(run: &Diagnosis) -> Option<Cause> {
-    let ThroughPrefill { turns, queue_ns, ttft_ns } = run.signals.through_p;
-    if turns == 0 {
-        return None;
-    }
-    let (mean_queue_ms, mean_ttft_ms) = (ms(queue_ns / turns), ms(ttft_ns / turns));
-    let accounts: Vec<_> =
-        run.workers.iter().filter(|row| row.role == "prefill").filter_map(|row| row.account.as_ref()).collect();
-    let busy: f64 = accounts.iter().map(|account| account.busy_share).sum();
-    (mean_queue_ms > QUEUE_FROM_MS && queue_ns * 2 > ttft_ns).then(|| Cause::PrefillQueue {
-        turns,
-        mean_queue_ms,
-        mean_ttft_ms,
-        workers: run.workers.iter().filter(|row| row.role == "prefill").count() as u64,
-        busy_share: (!accounts.is_empty()).then(|| busy / accounts.len() as f64),
-        queue_peak: accounts.iter().map(|account| account.queue_peak).max(),
     })
 }
 

@@ -11,12 +11,15 @@ mod cause;
 mod contrast;
 mod diagnose;
 mod fairness;
+mod prefill;
 mod sentence;
 mod starved;
 #[cfg(test)]
 mod tests;
 
-pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
+pub use cause::{
+    BusiestLink, Cause, CauseLine, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, Room, SlotShortage,
+};
 pub use contrast::{Contrast, tells_apart};
 pub(in crate::results) use diagnose::{Diagnosis, Signals, diagnose};
 pub use fairness::{Fairness, STARVED_BELOW, assess};

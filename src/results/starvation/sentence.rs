@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::cause::{Cause, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
-use crate::base::words::{count, plural, seconds, tokens};
+use super::cause::{Cause, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, Room, SlotShortage};
+use crate::base::words::{count, percent, plural, seconds, tokens};
 use crate::results::Concentration;
 
 /// Capacity that costs a smaller share of the turns does not bind yet.
@@ -35,6 +35,9 @@ impl Cause {
                 seconds(*mean_ttft_ms),
                 prefillers(*workers, *busy_share, *queue_peak)
             ),
+            Cause::EndedSessionsHoldSlots(ended) => ended.sentence(),
+            Cause::LinkBinds(held) => held.link_sentence(),
+            Cause::DecodeRoomBinds(held) => held.room_sentence(),
             Cause::NextBinder { room } => room.next_sentence(),
             Cause::LargeSessionsStarve { starved_tokens, other_tokens, .. } => format!(
                 "large sessions starve: mean peak input {} against {} of the others",
@@ -209,6 +212,55 @@ impl SlotShortage {
             None => "who held one is not known".into(),
         };
         format!("{} < {}, {released}: {holders}, {} fell back", self.slots(), self.asking(), self.lost())
+    }
+}
+
+impl EndedSlots {
+    fn sentence(&self) -> String {
+        let starved = if self.starved > 0 { format!(" ({} starved)", count(self.starved)) } else { String::new() };
+        format!(
+            "sessions that have ended hold slots: {} of all slot time is after a last turn, {} of {}{starved} for want of \
+             one; {} = \"session-end\" gives them back",
+            percent(self.share),
+            plural(self.refusals, "refusal"),
+            plural(self.sessions, "session"),
+            self.remedy
+        )
+    }
+}
+
+impl HandOff {
+    fn link_sentence(&self) -> String {
+        let busiest = self.busiest.as_ref();
+        let busiest = busiest.map_or_else(String::new, |link| {
+            format!("; link of {} busy {:.0} %", link.worker, link.busy_share * 100.0)
+        });
+        let (held, queued) = (self.held(), self.queued("KV on its way"));
+        format!("KV transfer holds {held}: {} on the link{queued}{busiest} ({})", self.own(), self.remedy)
+    }
+
+    fn room_sentence(&self) -> String {
+        let hot = self.hot.as_ref().map_or_else(String::new, HotDecoder::sentence);
+        let (held, queued) = (self.held(), self.queued("such KV"));
+        format!("KV that waits for room on D holds {held}: {} in D's queue{queued}{hot} ({})", self.own(), self.remedy)
+    }
+
+    fn held(&self) -> String {
+        format!("turns through P for {} of {} mean TTFT", seconds(self.mean_held_ms), seconds(self.mean_ttft_ms))
+    }
+
+    fn own(&self) -> String {
+        seconds(self.mean_held_ms - self.mean_queue_ms)
+    }
+
+    /// What it made turns wait in P's queue, if it did.
+    fn queued(&self, what: &str) -> String {
+        let Some(stalled) = self.stalled_share.filter(|_| self.mean_queue_ms > 0.0) else { return String::new() };
+        format!(
+            ", {} in P's queue while {what} filled its pool ({:.0} % of the run, P idle)",
+            seconds(self.mean_queue_ms),
+            stalled * 100.0
+        )
     }
 }
 

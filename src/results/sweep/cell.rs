@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::results::{Figures, Verdict};
+use crate::results::{CacheReset, Figures, Verdict};
 
 /// One run of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +39,9 @@ pub struct CellResult {
     pub reason: Option<String>,
     /// First cause line: why the run is as it is; null when nothing stands out.
     pub cause: Option<String>,
+    /// What was done to the caches of servers before it; null in virtual time, and where the cell had a cluster of its own.
+    #[serde(default)]
+    pub caches: Option<String>,
     /// Direct-to-D share that the preflight predicted, 0 to 1; null without sessions on D.
     pub predicted_direct_share: Option<f64>,
     /// Its headline figures. Those of a run without a headline are here all the same, and in no table.
@@ -79,6 +82,10 @@ impl CellResult {
             verdict: Verdict::deserialize(summary.pointer("/integrity/verdict")?).ok()?,
             reason: text("/integrity/reason"),
             cause: text("/causes/0/text"),
+            caches: summary
+                .pointer("/run/caches")
+                .and_then(|caches| Option::<CacheReset>::deserialize(caches).ok()?)
+                .map(|caches| caches.words()),
             predicted_direct_share: summary.pointer("/run/predicted_direct_share").and_then(Value::as_f64),
             figures: Figures::of(summary),
         })

@@ -6,7 +6,7 @@ use crate::results::frame::{Scalar, SheetKind as Kind, write_sheet};
 use std::io::{self, Write};
 
 /// Columns before the figures, axes left aside.
-const FIXED: [(&str, Kind); 10] = [
+const FIXED: [(&str, Kind); 11] = [
     ("cell", Kind::Whole),
     ("seed", Kind::Whole),
     ("folder", Kind::Text),
@@ -16,6 +16,7 @@ const FIXED: [(&str, Kind); 10] = [
     ("verdict", Kind::Text),
     ("reason", Kind::Text),
     ("cause", Kind::Text),
+    ("caches", Kind::Text),
     ("predicted_direct_share", Kind::Number),
 ];
 
@@ -48,6 +49,7 @@ impl SweepReport {
             Scalar::Text(result.map(|result| result.verdict.as_str())),
             Scalar::Text(result.and_then(|result| result.reason.as_deref())),
             Scalar::Text(result.and_then(|result| result.cause.as_deref())),
+            Scalar::Text(result.and_then(|result| result.caches.as_deref())),
             Scalar::Number(result.and_then(|result| result.predicted_direct_share)),
         ];
         let figures =

@@ -7,6 +7,7 @@ mod cases;
 mod doctor;
 mod driver;
 mod faults;
+mod flush;
 mod given_up;
 mod index;
 mod network;

@@ -8,11 +8,11 @@ use pdreplay::results::{Cause, RunSummary, SlotFacts, Verdict};
 use super::story::{Story, story};
 use crate::run::Scratch;
 
-fn texts(summary: &RunSummary) -> Vec<&str> {
+pub fn texts(summary: &RunSummary) -> Vec<&str> {
     summary.causes.iter().map(|line| line.text.as_str()).collect()
 }
 
-fn find<'a>(summary: &'a RunSummary, part: &str) -> Option<&'a str> {
+pub fn find<'a>(summary: &'a RunSummary, part: &str) -> Option<&'a str> {
     texts(summary).into_iter().find(|text| text.contains(part))
 }
 
@@ -341,4 +341,25 @@ fn a_share_just_over_the_budget_is_seen_to_be_over_it() {
     story.info.budgets.max_bad_share = 0.033;
     let reason = story.summary().integrity.reason.unwrap();
     assert_eq!(reason, "3.33 % error (budget 3.3 %: integrity.max_bad_share)");
+}
+
+#[test]
+fn slots_that_sessions_keep_beyond_their_end_are_named_where_others_are_refused_for_them() {
+    let mut story = story();
+    let line = "sessions that have ended hold slots";
+    assert!(find(&story.summary(), line).is_none(), "nobody counted");
+    for (ix, facts) in story.facts.sessions.iter_mut().enumerate() {
+        facts.slot_after_end_ns = Some(facts.slot_hold_ns / 4);
+        facts.refused_by_ended = Some(if ix < 4 { 0 } else { 7 });
+    }
+    let summary = story.summary();
+    assert_eq!(
+        texts(&summary)[2],
+        "sessions that have ended hold slots: 25.0 % of all slot time is after a last turn, 14 refusals of 2 sessions \
+         (2 starved) for want of one; admission.slot_release = \"session-end\" gives them back"
+    );
+    for facts in &mut story.facts.sessions {
+        facts.refused_by_ended = Some(0);
+    }
+    assert!(find(&story.summary(), line).is_none(), "nobody is refused for it");
 }

@@ -120,6 +120,13 @@ fn workers(scenario: &Scenario, played: &Played) {
             assert!((0.0..=1.0).contains(&share), "{share} in {worker:#?}");
         }
         assert!(worker.usage_mean <= worker.usage_peak, "{worker:#?}");
+        let is_prefill = worker.role == "prefill";
+        let stalled = [worker.stalled_by_link_share, worker.stalled_by_room_share];
+        assert!(stalled.iter().all(|share| share.is_some() == is_prefill), "{worker:#?}");
+        assert_eq!(worker.link_busy_share.is_none(), worker.role == "colocated", "{worker:#?}");
+        let [by_link, by_room] = stalled.map(|share| share.unwrap_or(0.0));
+        assert!(by_link <= worker.link_busy_share.unwrap_or(0.0) + 1e-9, "{worker:#?}");
+        assert!(by_link + by_room + worker.busy_share <= 1.0 + 1e-9, "it computes or stands still: {worker:#?}");
     }
     let made: u64 = played.end.facts.workers.iter().map(|worker| worker.output_tokens).sum();
     let got: u64 = played.records.iter().filter(|r| r.outcome.is_ok()).map(|r| u64::from(r.output_tokens)).sum();
@@ -134,6 +141,8 @@ fn sessions(played: &Played) {
         assert!(session.slot_hold_ns <= played.end.facts.duration_ns, "{session:#?}");
         assert!(session.migrations < session.planned_turns.max(1), "{session:#?}");
         assert!(session.seed_rejections <= session.seed_asks, "{session:#?}");
+        assert!(session.slot_after_end_ns.unwrap() <= session.slot_hold_ns, "{session:#?}");
+        assert!(session.refused_by_ended.unwrap() <= session.seed_rejections, "{session:#?}");
         assert!(session.usage_when_asked.is_none_or(|usage| usage.is_finite() && usage >= 0.0), "{session:#?}");
     }
 }

@@ -7,7 +7,7 @@ use super::{conversations, play, scenario};
 use crate::run::Scratch;
 
 /// Runs a shipped scenario on the generated trace through the binary; returns what it printed and its summary.
-fn shipped(name: &str, more: &[&str], code: i32) -> (String, Value, Scratch) {
+pub fn shipped(name: &str, more: &[&str], code: i32) -> (String, Value, Scratch) {
     let scratch = Scratch::new();
     let args = [&["replay", "--scenario", name, "--name", "run"], more].concat();
     let printed = scratch.run(&args).code(code).stdout;
@@ -15,7 +15,7 @@ fn shipped(name: &str, more: &[&str], code: i32) -> (String, Value, Scratch) {
     (printed, summary, scratch)
 }
 
-fn causes(summary: &Value) -> Vec<&str> {
+pub fn causes(summary: &Value) -> Vec<&str> {
     summary["causes"].as_array().unwrap().iter().map(|line| line["text"].as_str().unwrap()).collect()
 }
 

@@ -9,10 +9,13 @@ use crate::kv::{BlockPath, BlockTree};
 use crate::node::worker::tokens::{AnswerIds, BlockIds};
 use crate::node::{Exchange, GenerateAsk, NodeInput};
 use crate::protocol::{Action, Answer, CallId, Event, Finish, Generate, Route, RoutingHeader};
+use crate::record::WorkerRecord;
 
 const DECODE: u16 = 2;
 /// An iteration's end is rounded up to a nanosecond: so much for a thousand of them, and what follows from it.
 const BOUND_NS: u64 = 20_000;
+/// Later than anything of the small trace.
+const END: Time = Time(200_000_000_000);
 
 /// One request of the small trace.
 struct Turn {
@@ -73,7 +76,7 @@ fn config() -> ClusterConfig {
     ClusterConfig { prefill: 1, decode: DECODE, colocated: 1, hop_us: 0, router, ..ClusterConfig::default() }
 }
 
-fn through_cluster(turns: &[Turn], colocated: bool) -> Vec<Answer> {
+fn through_cluster(turns: &[Turn], colocated: bool, engine: &EngineConfig) -> (Vec<Answer>, Vec<WorkerRecord>) {
     let mut tree = BlockTree::new(64);
     let mut path = |tokens: &[u32]| {
         let mut blocks = BlockIds::new(64, false);
@@ -87,7 +90,7 @@ fn through_cluster(turns: &[Turn], colocated: bool) -> Vec<Answer> {
             (path(&turn.prompt), path(&context))
         })
         .collect();
-    let mut cluster = Cluster::new(&config(), &EngineConfig::default(), 64, Vec::new());
+    let mut cluster = Cluster::new(&config(), engine, 64, Vec::new());
     let mut answers = Vec::new();
     let run = |cluster: &mut Cluster, answers: &mut Vec<Answer>, until: Time| {
         while let Some(now) = cluster.poll_timeout().filter(|at| *at < until) {
@@ -127,16 +130,16 @@ fn through_cluster(turns: &[Turn], colocated: bool) -> Vec<Answer> {
     }
     run(&mut cluster, &mut answers, Time(u64::MAX / 4));
     answers.sort_by_key(|answer| answer.request);
-    answers
+    (answers, cluster.workers(END))
 }
 
-fn through_nodes(turns: &[Turn], colocated: bool) -> Vec<Heard> {
+fn through_nodes(turns: &[Turn], colocated: bool, engine: &EngineConfig) -> (Vec<Heard>, Vec<WorkerRecord>) {
     let ids = if colocated {
         vec![WorkerId::new(Role::Colocated, 0)]
     } else {
         [(Role::Prefill, 0), (Role::Decode, 0), (Role::Decode, 1)].map(|(role, ix)| WorkerId::new(role, ix)).to_vec()
     };
-    let mut net = Net::new(&ids, &EngineConfig::default(), &[]);
+    let mut net = Net::new(&ids, engine, &[]);
     let mut sent: Vec<Exchange> = Vec::new();
     for (room, turn) in (0..).zip(turns) {
         net.run(Time(turn.at.ns() - u64::from(turn.at.ns() > 0)));
@@ -156,12 +159,30 @@ fn through_nodes(turns: &[Turn], colocated: bool) -> Vec<Heard> {
         });
     }
     net.run(super::bench::FOREVER);
-    sent.iter().map(|exchange| net.heard(*exchange).clone()).collect()
+    let heard = sent.iter().map(|exchange| net.heard(*exchange).clone()).collect();
+    (heard, net.nodes.iter().map(|node| node.record(END)).collect())
 }
 
-fn compare(sessions_on_d: u32, colocated: bool) {
+/// What both say of their workers, which is returned: only roles that the nodes have.
+fn compare_workers(expected: &[WorkerRecord], found: Vec<WorkerRecord>) -> Vec<WorkerRecord> {
+    let near = |a: Option<f64>, b: Option<f64>| match (a, b) {
+        (Some(a), Some(b)) => (a - b).abs() < 1e-5,
+        (a, b) => a == b,
+    };
+    for found in &found {
+        let expected = expected.iter().find(|expected| expected.worker == found.worker).unwrap();
+        let of_links = |of: &WorkerRecord| [of.link_busy_share, of.stalled_by_link_share, of.stalled_by_room_share];
+        let shares = of_links(expected).into_iter().zip(of_links(found));
+        let alike = shares.chain([(Some(expected.busy_share), Some(found.busy_share))]).all(|(a, b)| near(a, b));
+        assert!(alike, "{expected:#?} {found:#?}");
+    }
+    found
+}
+
+fn compare(sessions_on_d: u32, colocated: bool, engine: &EngineConfig) -> (u32, Vec<WorkerRecord>) {
     let turns = turns(sessions_on_d);
-    let (expected, found) = (through_cluster(&turns, colocated), through_nodes(&turns, colocated));
+    let (expected, workers) = through_cluster(&turns, colocated, engine);
+    let (found, told) = through_nodes(&turns, colocated, engine);
     assert_eq!((expected.len(), found.len()), (turns.len(), turns.len()));
     for ((turn, expected), found) in turns.iter().zip(&expected).zip(&found) {
         let what = format!("session {} at {}", turn.session, turn.at);
@@ -187,21 +208,35 @@ fn compare(sessions_on_d: u32, colocated: bool) {
             near(found.map_or(0, |found| found.ns()), expected.map_or(0, |expected| expected.ns()), of);
         }
     }
-    let cached: u32 = found.iter().map(|heard| heard.cached_tokens).sum();
+    (found.iter().map(|heard| heard.cached_tokens).sum(), compare_workers(&workers, told))
+}
+
+fn compare_cached(sessions_on_d: u32, colocated: bool) {
+    let (cached, _) = compare(sessions_on_d, colocated, &EngineConfig::default());
     assert!(cached > 100_000, "the trace is about caches: {cached}");
 }
 
 #[test]
 fn prefill_and_decode_nodes_do_what_the_cluster_does() {
-    compare(0, false);
+    compare_cached(0, false);
 }
 
 #[test]
 fn sessions_on_decode_nodes_do_what_the_cluster_does() {
-    compare(2, false);
+    compare_cached(2, false);
 }
 
 #[test]
 fn a_colocated_node_does_what_the_cluster_does() {
-    compare(0, true);
+    compare_cached(0, true);
+}
+
+#[test]
+fn a_prefill_node_whose_pool_is_full_of_kv_stands_still_as_long_as_in_the_cluster() {
+    let small = EngineConfig { kv_pool_tokens: 24_000, ..EngineConfig::default() };
+    let (_, workers) = compare(0, false, &small);
+    let of_p0 = &workers[0];
+    assert!(of_p0.stalled_by_link_share.is_some_and(|share| share > 0.0), "{of_p0:#?}");
+    assert!(of_p0.stalled_by_room_share.is_some_and(|share| share > 0.0), "{of_p0:#?}");
+    assert!(workers.iter().all(|worker| worker.link_busy_share.is_some_and(|share| share > 0.0)), "{workers:#?}");
 }
