@@ -45,12 +45,9 @@ impl Cause {
                 tokens(*other_tokens)
             ),
             Cause::LateSessionsStarve { starved_rank, other_rank, .. } => late(*starved_rank, *other_rank),
-            Cause::TimeScaleCompressesGaps { time_scale, short_share, short_share_at_1x } => format!(
-                "time-scale {} leaves {:.0} % of think gaps shorter than the service time ({:.0} % at time-scale 1)",
-                time_scale.map_or_else(|| "inf".into(), |scale| scale.to_string()),
-                short_share * 100.0,
-                short_share_at_1x * 100.0
-            ),
+            Cause::TimeScaleCompressesGaps { time_scale, short_share, short_share_at_1x } => {
+                compressed(*time_scale, *short_share, *short_share_at_1x)
+            }
             Cause::OpenFailures { extra_placements, fallbacks, given_up } => {
                 open_failures(*extra_placements, *fallbacks, *given_up)
             }
@@ -88,6 +85,15 @@ impl Cause {
 
 fn late(starved_rank: f64, other_rank: f64) -> String {
     format!("late sessions starve: mean arrival rank {starved_rank:.1} against {other_rank:.1} of the others")
+}
+
+fn compressed(time_scale: Option<f64>, short_share: f64, short_share_at_1x: f64) -> String {
+    format!(
+        "time-scale {} leaves {:.0} % of think gaps shorter than the service time ({:.0} % at time-scale 1)",
+        time_scale.map_or_else(|| "inf".into(), |scale| scale.to_string()),
+        short_share * 100.0,
+        short_share_at_1x * 100.0
+    )
 }
 
 fn nothing_completed(failed: u64, class: &str, of_class: u64) -> String {

@@ -55,7 +55,7 @@ fn the_second_cell_starts_as_cold_as_the_first() {
     for cell in cells(&scratch) {
         assert_eq!((cell["state"].as_str(), cell["caches"].as_str()), (Some("done"), Some("1 flushed")), "{cell:#}");
         assert_eq!(cached(&scratch, &cell), [Some(0); 3]);
-        assert_eq!(notes(&scratch, &cell), "[]");
+        assert!(!notes(&scratch, &cell).contains("caches were"), "neither warm nor left");
     }
     // The table is read from the runs, so a sweep that goes on says the same.
     let before = scratch.read("outputs/two/sweep.json");
@@ -128,7 +128,7 @@ fn a_worker_with_requests_inside_keeps_its_cache_and_is_named() {
 
 #[test]
 fn there_is_nothing_to_leave_where_each_cell_has_a_cluster_of_its_own() {
-    let (_, ran) = sweep("", &["--no-flush", "--emulation-speed", "50"]);
+    let (_, ran) = sweep("live.target = \"embedded\"\n", &["--no-flush", "--emulation-speed", "50"]);
     ran.refused(&["--no-flush", "an embedded cluster of its own", "leave it out"]);
     let scratch = Scratch::new();
     scratch.run(&["sweep", "cap-policy", "--no-flush"]).refused(&["--no-flush", "virtual time", "leave it out"]);
