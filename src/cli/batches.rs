@@ -67,7 +67,9 @@ impl FoundRun {
         if let Some(change) = self.change_of(folder::REQUESTS_PARQUET) {
             if !table.has_lines {
                 let failure = Failure::input(format!("{}: {change}", table.path.display()));
-                return Err(failure.hint(format!("move it away, and what there is of {} is read", self.requests.display())));
+                return Err(
+                    failure.hint(format!("move it away, and what there is of {} is read", self.requests.display()))
+                );
             }
             self.tell_change_of(folder::REQUESTS_PARQUET, |change| not_used(&change), terminal);
             return self.fold_lines(columns, terminal, start()?, each);

@@ -14,7 +14,7 @@ use crate::results::request;
 use crate::run::{Scratch, root};
 
 /// A turn of each kind: direct, through P, truncated, refused with hostile words, never sent.
-fn some_records() -> Vec<RequestRecord> {
+pub fn some_records() -> Vec<RequestRecord> {
     let mut direct = request("a", 2, 500, 12.5, 100.0);
     direct.execution_mode = ExecutionMode::KvcacheDirectToDSession;
     (direct.decode_worker_intended, direct.decode_worker_actual) = (Some("D0".into()), Some("D0".into()));
@@ -38,7 +38,7 @@ fn some_records() -> Vec<RequestRecord> {
     vec![through, refused, direct, cut, never]
 }
 
-fn with_records(records: &[RequestRecord]) -> Scratch {
+pub fn with_records(records: &[RequestRecord]) -> Scratch {
     let scratch = Scratch::new();
     let lines = records.iter().map(|record| serde_json::to_string(record).unwrap() + "\n");
     scratch.write("records.jsonl", &lines.collect::<String>());
@@ -95,7 +95,42 @@ fn vllm_lists_are_of_one_length_and_in_seconds() {
     assert_eq!(list("errors")[0], "");
     assert_eq!(result["p99_e2el_ms"], 400.0);
     assert!(result.get("itls").is_none() && result.get("mean_itl_ms").is_none(), "what is not known is not invented");
+    let statistics = |key: &str| {
+        let parts: Vec<&str> = key.split('_').collect();
+        let [statistic, metric, "ms"] = parts[..] else { return false };
+        let is_percentile = statistic.strip_prefix('p').is_some_and(|number| number.parse::<f64>().is_ok());
+        (is_percentile || ["mean", "median", "std"].contains(&statistic))
+            && ["ttft", "tpot", "itl", "e2el"].contains(&metric)
+    };
+    for key in result.as_object().unwrap().keys() {
+        assert!(VLLM_KEYS.contains(&key.as_str()) || statistics(key), "vLLM writes no {key}");
+    }
 }
+
+/// Keys of vLLM's result, beside its statistics, that a run may have.
+const VLLM_KEYS: [&str; 21] = [
+    "date",
+    "endpoint_type",
+    "backend",
+    "model_id",
+    "num_prompts",
+    "request_rate",
+    "duration",
+    "completed",
+    "failed",
+    "total_input_tokens",
+    "total_output_tokens",
+    "request_throughput",
+    "output_throughput",
+    "total_token_throughput",
+    "input_lens",
+    "output_lens",
+    "ttfts",
+    "latencies",
+    "start_times",
+    "queue_times",
+    "errors",
+];
 
 #[test]
 fn csv_reads_back_as_the_records() {

@@ -28,6 +28,7 @@ mod notebooks;
 mod odd_files;
 mod outfiles;
 mod page;
+mod readers;
 mod replicas;
 mod results;
 mod run;

@@ -158,7 +158,10 @@ mod tests {
     #[test]
     fn a_digest_is_that_of_the_published_algorithm_however_it_is_written() {
         // XXH128 of the empty input, from the vectors of the xxHash project.
-        assert_eq!(Digested::new(Vec::<u8>::new()).left().xxh3_128.as_deref(), Some("99aa06d3014798d86001c324468d497f"));
+        assert_eq!(
+            Digested::new(Vec::<u8>::new()).left().xxh3_128.as_deref(),
+            Some("99aa06d3014798d86001c324468d497f")
+        );
         let content: Vec<u8> = (0..5000u32).flat_map(u32::to_le_bytes).collect();
         let mut out = Digested::new(Vec::new());
         content.chunks(77).for_each(|part| out.write_all(part).unwrap());

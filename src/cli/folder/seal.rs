@@ -34,7 +34,10 @@ pub fn broken_seal(mut file: Value) -> Option<String> {
     let then = file.as_object_mut()?.remove(KEY)?;
     let now = digest_of(&file);
     (then.as_str() != Some(&now)).then(|| {
-        format!("the xxh3_128 of its content is {now}, not {}: changed after it was written", then.as_str().unwrap_or("…"))
+        format!(
+            "the xxh3_128 of its content is {now}, not {}: changed after it was written",
+            then.as_str().unwrap_or("…")
+        )
     })
 }
 
@@ -52,7 +55,10 @@ mod tests {
     fn a_layout_is_no_content_and_a_value_is() {
         let content = json!({"z": [0.1, 1e-7, -0.0, 1e300, u64::MAX, i64::MIN], "a": {"k": "é\u{1f}\"", "b": null}});
         let text = serde_json::to_string_pretty(&Sealed::new(&content).unwrap()).unwrap();
-        assert!(text.trim_end_matches(['}', '\n']).lines().last().unwrap().trim().starts_with("\"xxh3_128\""), "{text}");
+        assert!(
+            text.trim_end_matches(['}', '\n']).lines().last().unwrap().trim().starts_with("\"xxh3_128\""),
+            "{text}"
+        );
         let read = |text: &str| broken_seal(serde_json::from_str(text).unwrap());
         assert_eq!(read(&text), None);
         let mut again: Value = serde_json::from_str(&text).unwrap();

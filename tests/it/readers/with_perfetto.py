@@ -1,5 +1,5 @@
 """Opens traces in Perfetto itself, its page served from a folder on loopback, and holds what its trace processor made of each
-against the file: `perfetto.py CHROMIUM PAGE good=FILE... bad=FILE...`; complaints go to stdout, and exit 1.
+against the file; then counts what the importer of chrome://tracing, which comes with the page, made of it: `with_perfetto.py CHROMIUM PAGE good=FILE... bad=FILE...`; complaints go to stdout, and exit 1.
 
 A bad file is one that must give complaints: it shows that they would be heard.
 """
@@ -43,22 +43,32 @@ def serve(page, traces):
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    # A browser that hangs up is no error.
+    server.handle_error = lambda *_: None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_address[1]}"
 
 
-class Opened:
-    """A trace in a tab of its own."""
+class Page:
+    """A page of a reader, in a tab of its own."""
 
-    def __init__(self, chrome, url):
+    def __init__(self, chrome, url, is_there):
         self.chrome = chrome
-        self.target = chrome.call("Target.createTarget", {"url": url})["targetId"]
-        self.session = chrome.call("Target.attachToTarget", {"targetId": self.target, "flatten": True})["sessionId"]
+        target = chrome.call("Target.createTarget", {"url": url})["targetId"]
+        self.session = chrome.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+        self.wait(is_there, url)
+
+    def wait(self, condition, what):
         until = time.monotonic() + OPEN_S
-        while self.evaluate("typeof app === 'object' && !!app.trace && typeof app.trace.engine === 'object'") is not True:
+        while self.evaluate(condition) is not True:
             if time.monotonic() > until:
-                raise RuntimeError(f"{url} is not open after {OPEN_S} s")
-            time.sleep(0.2)
+                raise RuntimeError(f"{what} is not open after {OPEN_S} s")
+            time.sleep(0.1)
+
+    def open(self, url):
+        """Has Perfetto open a trace, in place of the one before."""
+        self.evaluate(f"window.before = app.trace; app.openTraceFromUrl({json.dumps(url)}); 1")
+        self.wait("!!app.trace && app.trace !== window.before", url)
 
     def evaluate(self, expression):
         call = {"expression": expression, "returnByValue": True, "awaitPromise": True}
@@ -70,8 +80,26 @@ class Opened:
     def rows(self, sql):
         return [tuple(row) for row in self.evaluate(ROWS % json.dumps(sql))]
 
-    def close(self):
-        self.chrome.call("Target.closeTarget", {"targetId": self.target})
+
+# Counts of what was imported, by phase of the event, and what was wrong.
+BY_CHROME = """
+(async () => {
+  const model = new tr.Model(), sum = (list) => list.reduce((a, b) => a + b, 0);
+  new tr.importer.Import(model).importTraces([await (await fetch('%s')).text()]);
+  return [model.importWarnings.map((warning) => warning.message), sum(model.getAllThreads().map((thread) => thread.sliceGroup.length)),
+    model.flowEvents.length, sum(model.getAllCounters().map((counter) => counter.numSamples))];
+})()
+"""
+
+
+def by_chrome(page, place, events):
+    warnings, slices, flows, samples = page.evaluate(BY_CHROME % place)
+    count = Counter(event["ph"] for event in events)
+    found = [f"chrome://tracing warns: {warning}" for warning in warnings]
+    for what, read, wrote in [("slices", slices, count["X"] + count["i"]), ("arrows", flows, count["s"]), ("samples", samples, count["C"])]:
+        if read != wrote:
+            found.append(f"chrome://tracing has {read} of {wrote} {what}")
+    return found
 
 
 def nanoseconds(microseconds):
@@ -100,12 +128,12 @@ def differences(what, read, wrote):
     return [f"{what}: {sum(less.values())} of {len(wrote)} lost, such as {list(less)[:3]}; {sum(more.values())} others, such as {list(more)[:3]}"]
 
 
-def complaints(opened, events):
+def complaints(page, events):
     found = []
-    for name, value in opened.rows("select name, value from stats where value > 0 and severity in ('error', 'data_loss')"):
+    for name, value in page.rows("select name, value from stats where value > 0 and severity in ('error', 'data_loss')"):
         found.append(f"Perfetto counts {value} {name}")
     points = [(e["pid"], e["tid"], e["name"], nanoseconds(e["ts"])) for e in events if e["ph"] == "i"]
-    read = opened.rows(f"select p.pid, t.tid, s.name, s.ts, s.dur, s.depth from slice s {TRACKS}")
+    read = page.rows(f"select p.pid, t.tid, s.name, s.ts, s.dur, s.depth from slice s {TRACKS}")
     read = [(int(pid), int(tid), name, str(ts), str(dur), depth) for pid, tid, name, ts, dur, depth in read]
     spans = spans_of(events)
     # A point is a slice without length, wherever it lies.
@@ -121,21 +149,21 @@ def complaints(opened, events):
     found += differences("spans", read_spans, spans)
     named = {(e["pid"], e["tid"], e["name"]): e["args"].get("name") for e in events if e["ph"] == "M"}
     threads = [(pid, tid, name) for (pid, tid, kind), name in named.items() if kind == "thread_name" and tid != 0]
-    read = opened.rows("select p.pid, t.tid, t.name from thread t join process p using (upid) where t.tid != 0 and t.tid != p.pid")
+    read = page.rows("select p.pid, t.tid, t.name from thread t join process p using (upid) where t.tid != 0 and t.tid != p.pid")
     wanted = [row for row in threads if row[0] != row[1]]
     found += differences("threads", [(int(pid), int(tid), name) for pid, tid, name in read], wanted)
     processes = [(pid, name) for (pid, _, kind), name in named.items() if kind == "process_name"]
-    read = opened.rows("select pid, name from process where pid != 0")
+    read = page.rows("select pid, name from process where pid != 0")
     found += differences("processes", [(int(pid), name) for pid, name in read], processes)
     counters = [(e["pid"], e["name"], nanoseconds(e["ts"]), float(e["args"]["value"])) for e in events if e["ph"] == "C"]
     sql = "select p.pid, k.name, c.ts, c.value from counter c join process_counter_track k on c.track_id = k.id join process p using (upid)"
-    read = [(int(pid), name.removesuffix(" value"), str(ts), float(value)) for pid, name, ts, value in opened.rows(sql)]
+    read = [(int(pid), name.removesuffix(" value"), str(ts), float(value)) for pid, name, ts, value in page.rows(sql)]
     found += differences("counters", read, counters)
-    found += arrows(opened, events)
+    found += arrows(page, events)
     return found
 
 
-def arrows(opened, events):
+def arrows(page, events):
     """Every arrow leads from a span of the turn's thread to the span on the worker that begins where it ends."""
     ends = {e["id"]: e for e in events if e["ph"] == "f"}
     wrote = []
@@ -147,7 +175,7 @@ def arrows(opened, events):
            f"{sides.format(1)} {sides.format(2)}")
     # Two columns of one name are one to the reader of rows.
     sql = sql.replace("select p1.pid, t1.tid, p2.pid, t2.tid, s2.ts", "select p1.pid a, t1.tid b, p2.pid c, t2.tid d, s2.ts e")
-    read = [(int(a), int(b), int(c), int(d), str(e)) for a, b, c, d, e in opened.rows(sql)]
+    read = [(int(a), int(b), int(c), int(d), str(e)) for a, b, c, d, e in page.rows(sql)]
     return differences("arrows", read, wrote)
 
 
@@ -156,15 +184,21 @@ def main():
     files = [(kind, Path(path)) for kind, path in (name.split("=", 1) for name in named)]
     traces = {f"trace-{number}/{path.name}": path for number, (_, path) in enumerate(files)}
     address = serve(page, traces)
+    viewer = next(Path(page).glob("v*/assets/catapult_trace_viewer.html")).relative_to(page)
     failed = False
     # No name is looked up: the page would ask a host of its makers who is looking.
     with Chrome(chromium, ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]) as chrome:
+        perfetto = Page(chrome, f"{address}/", "typeof app === 'object' && typeof app.openTraceFromUrl === 'function'")
+        viewer = Page(chrome, f"{address}/{viewer}", "typeof tr === 'object' && typeof tr.importer === 'object'")
         for (kind, path), place in zip(files, traces):
-            opened = Opened(chrome, f"{address}/#!/?url={address}/{place}")
             content = path.read_bytes()
             text = gzip.decompress(content) if path.suffix == ".gz" else content
-            found = complaints(opened, json.loads(text, parse_float=Decimal)["traceEvents"])
-            opened.close()
+            events = json.loads(text, parse_float=Decimal)["traceEvents"]
+            perfetto.open(f"{address}/{place}")
+            found = complaints(perfetto, events)
+            # It unpacks what it reads from a disk, not what comes from a server.
+            if path.suffix != ".gz":
+                found += by_chrome(viewer, f"{address}/{place}", events)
             if kind == "bad" and not found:
                 found = ["nothing is wrong with it, they say"]
             elif kind == "bad":
