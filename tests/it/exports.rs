@@ -299,7 +299,9 @@ impl Trace {
     /// Spans nest or follow each other, every track has a name and a place, and arrows begin and end in spans.
     fn check(&self) {
         for ((pid, tid), spans) in self.tracks() {
-            assert!(self.name_of("process_name", pid, 0).is_some() && self.name_of("thread_name", pid, tid).is_some());
+            assert!(
+                self.name_of("process_name", pid, pid).is_some() && self.name_of("thread_name", pid, tid).is_some()
+            );
             let mut open: Vec<&Span> = Vec::new();
             for span in &spans {
                 open.retain(|outer| outer.end > span.start || outer == &span);
@@ -352,7 +354,7 @@ fn spans_of_a_trace_nest_and_its_phases_add_up() {
         .map(|event| event["args"]["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["run", "sessions", "P0", "D0", "D1", "links"]);
-    assert_eq!(trace.name_of("thread_name", 2, 2), Some("b"));
+    assert_eq!(trace.name_of("thread_name", 2, 4), Some("b"));
 }
 
 #[test]
@@ -402,7 +404,7 @@ fn hostile_names_and_no_record_at_all_are_traces() {
     (odd.scheduled_ns, odd.first_token_ns, odd.prefill_ms) = (u64::MAX, Some(u64::MAX), Some(1e300));
     let trace = trace_of(&[odd]);
     trace.check();
-    assert_eq!(trace.name_of("thread_name", 2, 1), Some("</script>\u{0}\"\\\n\u{202e}"));
+    assert_eq!(trace.name_of("thread_name", 2, 3), Some("</script>\u{0}\"\\\n\u{202e}"));
     let scratch = with_trace();
     replay(&scratch, &["--name", "one", "-q"]).code(0);
     let mut run = scratch.json("outputs/one/run.json");

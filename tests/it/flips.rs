@@ -4,11 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use pdreplay::base::Rng;
-use serde_json::Value;
-
 use crate::cli::{replay, with_trace};
 use crate::run::{Ran, Scratch};
+use pdreplay::base::Rng;
 
 const FILES: [&str; 7] = [
     "run.json",
@@ -100,12 +98,12 @@ fn no_bit_that_flips_changes_an_output_unsaid() {
     });
 }
 
-/// Writes `run.json` anew as `edit` makes it.
-fn edit_run(scratch: &Scratch, folder: &str, edit: impl FnOnce(&mut Value)) {
-    let name = format!("{folder}/run.json");
-    let mut run = scratch.json(&name);
-    edit(&mut run);
-    scratch.write(&name, &run.to_string());
+/// Makes `outputs/one` a run of an earlier version, whose `run.json` has sizes alone.
+pub fn take_digests(scratch: &Scratch) {
+    let mut run = scratch.json("outputs/one/run.json");
+    run.as_object_mut().unwrap().remove("xxh3_128");
+    run["files"].as_object_mut().unwrap().values_mut().for_each(|file| *file = file["bytes"].take());
+    scratch.write("outputs/one/run.json", &run.to_string());
 }
 
 /// Flips the lowest bit of the first digit behind `key`.
@@ -175,11 +173,7 @@ fn a_run_of_an_earlier_version_has_no_digests_and_is_read() {
     replay(&scratch, &["--name", "one", "-q"]).code(0);
     let report = || scratch.run(&["report", "outputs/one", "--json"]);
     let whole = report().code(0);
-    edit_run(&scratch, "outputs/one", |run| {
-        run.as_object_mut().unwrap().remove("xxh3_128");
-        let files = run["files"].as_object_mut().unwrap();
-        files.values_mut().for_each(|file| *file = file["bytes"].take());
-    });
+    take_digests(&scratch);
     let ran = report().code(0);
     assert_eq!((&ran.stdout, ran.stderr.as_str()), (&whole.stdout, ""));
 }

@@ -8,15 +8,23 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// From here on, 104 days, a double has no room for nanoseconds as decimals of microseconds: readers would round begin and
+/// From here on, 50 days, a double has no room for nanoseconds as decimals of microseconds: readers would round begin and
 /// length apart, and drop spans that then overlap.
-const WHOLE_MICROS_FROM_NS: u64 = (1 << 53) / 1000 * 1000;
+const WHOLE_MICROS_FROM_NS: u64 = (1 << 42) * 1000;
 
 /// A thread of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Track {
     pub pid: u32,
     pub tid: u32,
+}
+
+impl Track {
+    /// The main thread of a process, for what concerns all of it; other threads have higher numbers. Readers take a thread 0
+    /// for the one that has the number of its process, and show that first.
+    pub(super) fn main(pid: u32) -> Track {
+        Track { pid, tid: pid }
+    }
 }
 
 /// Writes events.
@@ -63,7 +71,7 @@ impl<'a> Events<'a> {
 
     /// A value from a time on.
     pub(super) fn counter(&mut self, pid: u32, name: &str, at: u64, value: u64) -> io::Result<()> {
-        self.head("C", name, Track { pid, tid: 0 }, at)?;
+        self.head("C", name, Track::main(pid), at)?;
         write!(self.out, ",\"args\":{{\"value\":{value}}}}}")
     }
 
@@ -77,8 +85,8 @@ impl<'a> Events<'a> {
 
     /// Name of a process, and its place among them.
     pub(super) fn process(&mut self, pid: u32, name: &str) -> io::Result<()> {
-        self.metadata("process_name", Track { pid, tid: 0 }, &Named { name })?;
-        self.metadata("process_sort_index", Track { pid, tid: 0 }, &Sorted { sort_index: pid })
+        self.metadata("process_name", Track::main(pid), &Named { name })?;
+        self.metadata("process_sort_index", Track::main(pid), &Sorted { sort_index: pid })
     }
 
     /// Name of a thread, and its place in the process.

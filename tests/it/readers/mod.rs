@@ -88,7 +88,7 @@ fn perfetto_and_chrome_read_every_span_point_arrow_and_counter() {
     let (Some(chromium), Some(page)) = (chromium(), kept("test-tools-perfetto/web_dist")) else { return };
     let mut odd = request("</script>\"\\\n\u{202e}日本", 1, 0, 5.0, 9.0);
     odd.decode_worker_actual = Some("\"}]\u{7}".into());
-    let scratch = with_run(&["--policy", "car", "--set", "kv_events.enabled=true"]);
+    let scratch = with_run(&["--policy", "car", "--set", "kv_events.enabled=on"]);
     let mut args = vec![chromium, page];
     let mut trace = |kind: &str, name: &str, run: &str| {
         scratch.run(&["report", run, "--perfetto", name]).code(0);
@@ -100,7 +100,7 @@ fn perfetto_and_chrome_read_every_span_point_arrow_and_counter() {
         ("some", some_records()),
         ("odd", vec![odd]),
         ("side-by-side", side_by_side()),
-        ("late", later(side_by_side(), days(80))),
+        ("late", later(side_by_side(), days(50))),
         ("too-late-for-nanoseconds", later(side_by_side(), days(300))),
     ];
     for (name, records) in sets {

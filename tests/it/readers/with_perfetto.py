@@ -111,7 +111,8 @@ def nanoseconds(microseconds):
 def spans_of(events):
     """Every span with its depth: how many of its thread it begins in."""
     found, open_until = [], {}
-    order = sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"])
+    # Of those that begin together the longest is the outermost.
+    order = sorted((e for e in events if e["ph"] == "X"), key=lambda e: (e["ts"], -e["dur"]))
     for event in order:
         track, end = (event["pid"], event["tid"]), event["ts"] + event["dur"]
         around = [until for until in open_until.get(track, []) if until > event["ts"]]
@@ -148,10 +149,9 @@ def complaints(page, events):
             read_spans.append((*row[:5], int(row[5])))
     found += differences("spans", read_spans, spans)
     named = {(e["pid"], e["tid"], e["name"]): e["args"].get("name") for e in events if e["ph"] == "M"}
-    threads = [(pid, tid, name) for (pid, tid, kind), name in named.items() if kind == "thread_name" and tid != 0]
-    read = page.rows("select p.pid, t.tid, t.name from thread t join process p using (upid) where t.tid != 0 and t.tid != p.pid")
-    wanted = [row for row in threads if row[0] != row[1]]
-    found += differences("threads", [(int(pid), int(tid), name) for pid, tid, name in read], wanted)
+    threads = [(pid, tid, name) for (pid, tid, kind), name in named.items() if kind == "thread_name"]
+    read = page.rows("select p.pid, t.tid, t.name from thread t join process p using (upid) where p.pid != 0 and t.name is not null")
+    found += differences("threads", [(int(pid), int(tid), name) for pid, tid, name in read], threads)
     processes = [(pid, name) for (pid, _, kind), name in named.items() if kind == "process_name"]
     read = page.rows("select pid, name from process where pid != 0")
     found += differences("processes", [(int(pid), name) for pid, name in read], processes)
