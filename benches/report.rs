@@ -13,7 +13,8 @@ use std::path::Path;
 
 use pdreplay::record::{RequestRecord, RunFacts};
 use pdreplay::results::{Accumulator, FrameWriter, Percentiles, RunInfo, read_requests};
-use serde_json::Value;
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_128;
 
 const BUFFER: usize = 1 << 20;
 
@@ -92,10 +93,12 @@ fn write_run(from: &Path, to: &Path, wanted: u64) -> Result<(), Box<dyn Error>> 
     let mut out = BufWriter::new(File::create(to.join("summary.json"))?);
     serde_json::to_writer_pretty(&mut out, &summary)?;
     out.flush()?;
-    let sizes = run["files"].as_object_mut().ok_or("run.json names no files: the run did not end")?;
-    for (name, size) in sizes.iter_mut() {
-        *size = fs::metadata(to.join(name))?.len().into();
+    let files = run["files"].as_object_mut().ok_or("run.json names no files: the run did not end")?;
+    for (name, file) in files.iter_mut() {
+        let content = fs::read(to.join(name))?;
+        *file = json!({"bytes": content.len(), "xxh3_128": format!("{:032x}", xxh3_128(&content))});
     }
+    run.as_object_mut().map(|run| run.remove("xxh3_128"));
     run["name"] = to.file_name().unwrap_or_default().to_string_lossy().into();
     (run["info"], run["facts"]) = (serde_json::to_value(&info)?, serde_json::to_value(&facts)?);
     serde_json::to_writer_pretty(BufWriter::new(File::create(to.join("run.json"))?), &run)?;

@@ -4,6 +4,7 @@
 //! Row groups are decoded on a thread of their own, a few ahead. Invariant: both files give the same rows in the same order,
 //! and a table that turns out damaged is said so on stderr and the lines are read in its place.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{BufReader, Read};
 use std::ops::ControlFlow;
@@ -58,12 +59,26 @@ impl FoundRun {
         mut each: impl FnMut(&mut S, &Batch) -> Result<(), Failure>,
     ) -> Result<S, Failure> {
         let Some(table) = self.table() else { return self.fold_lines(columns, terminal, start()?, each) };
+        let not_used = |error: &dyn Display| {
+            let (path, lines) = (table.path.display(), self.requests.display());
+            format!("{path} is not used: {error}; {lines} is read in its place")
+        };
+        // Before anything is decoded: what a consumer has written need not be taken back.
+        if let Some(change) = self.change_of(folder::REQUESTS_PARQUET) {
+            if !table.has_lines {
+                let failure = Failure::input(format!("{}: {change}", table.path.display()));
+                return Err(
+                    failure.hint(format!("move it away, and what there is of {} is read", self.requests.display()))
+                );
+            }
+            self.tell_change_of(folder::REQUESTS_PARQUET, |change| not_used(&change), terminal);
+            return self.fold_lines(columns, terminal, start()?, each);
+        }
         match fold_table(&table, columns, terminal, start()?, &mut each) {
             Ok(state) => Ok(state),
             Err(Stop::Consumer(failure)) => Err(failure),
             Err(Stop::Table(error)) if table.has_lines => {
-                let (path, lines) = (table.path.display(), self.requests.display());
-                terminal.messages.warning(format!("{path} is not used: {error}; {lines} is read in its place"));
+                terminal.messages.warning(not_used(&error));
                 self.fold_lines(columns, terminal, start()?, each)
             }
             Err(Stop::Table(error)) => Err(Failure::input(format!("{}: {error}", table.path.display()))),
@@ -83,7 +98,7 @@ impl FoundRun {
         let facts = manifest.facts.as_ref()?;
         let is_whole = |name: &str| {
             let then = manifest.files.get(name);
-            then.is_some_and(|then| fs::metadata(self.folder.join(name)).is_ok_and(|now| now.len() == *then))
+            then.is_some_and(|then| fs::metadata(self.folder.join(name)).is_ok_and(|now| now.len() == then.bytes))
         };
         let rows = if facts.planned > 0 { facts.planned } else { manifest.info.requests };
         let path = self.folder.join(folder::REQUESTS_PARQUET);
@@ -95,12 +110,13 @@ impl FoundRun {
     /// The file of lines is there, but shorter than the run left it.
     fn has_cut_lines(&self) -> bool {
         let then = self.manifest.as_ref().and_then(|manifest| manifest.files.get(folder::REQUESTS));
-        then.is_some_and(|then| fs::metadata(&self.requests).is_ok_and(|now| now.is_file() && now.len() < *then))
+        then.is_some_and(|then| fs::metadata(&self.requests).is_ok_and(|now| now.is_file() && now.len() < then.bytes))
     }
 
     /// The file that is read in place of lines that were cut.
     pub fn in_place_of_lines(&self) -> Option<PathBuf> {
-        self.table().filter(|_| self.has_cut_lines()).map(|table| table.path)
+        let is_read = |_: &Table| self.has_cut_lines() && self.change_of(folder::REQUESTS_PARQUET).is_none();
+        self.table().filter(is_read).map(|table| table.path)
     }
 
     fn fold_lines<S>(
@@ -162,6 +178,7 @@ impl FoundRun {
         mut each: impl FnMut(RequestRecord) -> ControlFlow<()>,
     ) -> Result<(), Failure> {
         let path = &self.requests;
+        self.tell_change_of(folder::REQUESTS, |change| format!("{}: {change}", path.display()), terminal);
         let file = File::open(path).map_err(|error| unreadable(path, &error))?;
         for record in read_requests(BufReader::with_capacity(READ_BYTES, file)) {
             match record {

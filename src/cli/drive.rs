@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::jsonl::way_out;
-use crate::cli::folder::{self, RunFolder, RunManifest, sizes, write_whole};
+use crate::cli::folder::{self, LeftFile, LeftFiles, RunFolder, RunManifest, Sealed, write_whole};
 use crate::cli::live::{self, Ready, TargetArg};
 use crate::cli::progress::Display;
 use crate::cli::provenance;
@@ -76,9 +76,9 @@ pub fn drive(job: &Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut St
     let wall_seconds = began.elapsed().as_secs_f64();
     manifest.stamp(wall_seconds);
     match outcome {
-        Ok((summary, facts)) => {
+        Ok((summary, facts, files)) => {
             let exit = exit_of(&summary, job.signals);
-            manifest.end(info, facts, sizes(folder.path()), exit);
+            manifest.end(info, facts, files, exit);
             write_manifest(folder, &manifest)?;
             watch.lap(Stage::Write);
             Ok(Finished { summary, exit, wall_seconds })
@@ -111,7 +111,7 @@ fn run_and_write(
     folder: &RunFolder,
     info: &mut RunInfo,
     watch: &mut Stopwatch,
-) -> Result<(RunSummary, RunFacts), Failure> {
+) -> Result<(RunSummary, RunFacts, LeftFiles), Failure> {
     let title = format!("{}: {} requests in {} sessions, {}", folder.name(), info.requests, info.sessions, info.driver);
     let schedule = ready.as_ref().map(|ready| ready.schedule(job.preflight.planned_s));
     let display = job.display.map(|terminal| Display::start(terminal, &title, info.requests, schedule, wall_now()));
@@ -127,21 +127,23 @@ fn run_and_write(
     // Records are kept whatever ended the run; what ended it is the failure to tell.
     let recorded = recorder.finish();
     let RunEnd { status, facts } = ended?;
-    let accumulator = recorded.map_err(broken)?;
+    let (accumulator, mut files) = recorded.map_err(broken)?;
     info.state = state_of(status);
     let summary = accumulator.finish(&facts, info).map_err(|error| Failure::broke(error).hint(REPORT_BUG))?;
     watch.lap(Stage::Summarise);
-    write_results(folder, &summary).map_err(broken)?;
-    Ok((summary, facts))
+    files.extend(write_results(folder, &summary).map_err(broken)?);
+    Ok((summary, facts, files))
 }
 
-fn write_results(folder: &RunFolder, summary: &RunSummary) -> io::Result<()> {
-    write_lines(folder, folder::SESSIONS, &summary.sessions)?;
-    write_lines(folder, folder::WORKERS, &summary.workers)?;
-    write_json(folder, folder::SUMMARY, summary)
+fn write_results(folder: &RunFolder, summary: &RunSummary) -> io::Result<LeftFiles> {
+    let sessions = write_lines(folder, folder::SESSIONS, &summary.sessions)?;
+    let workers = write_lines(folder, folder::WORKERS, &summary.workers)?;
+    let left = [(folder::SESSIONS, sessions), (folder::WORKERS, workers)];
+    let left = left.into_iter().chain([(folder::SUMMARY, write_json(folder, folder::SUMMARY, summary)?)]);
+    Ok(left.map(|(name, left)| (name.to_owned(), left)).collect())
 }
 
-fn write_lines(folder: &RunFolder, name: &str, rows: &[impl serde::Serialize]) -> io::Result<()> {
+fn write_lines(folder: &RunFolder, name: &str, rows: &[impl serde::Serialize]) -> io::Result<LeftFile> {
     write_whole(&folder.file(name), |out| {
         rows.iter().try_for_each(|row| {
             serde_json::to_writer(&mut *out, row)?;
@@ -151,15 +153,20 @@ fn write_lines(folder: &RunFolder, name: &str, rows: &[impl serde::Serialize]) -
 }
 
 /// A file of `folder` as indented JSON.
-pub fn write_json(folder: &RunFolder, name: &str, value: &impl serde::Serialize) -> io::Result<()> {
+pub fn write_json(folder: &RunFolder, name: &str, value: &impl serde::Serialize) -> io::Result<LeftFile> {
     write_whole(&folder.file(name), |out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
         out.write_all(b"\n")
     })
 }
 
+/// The same, with the digest of its content at its end.
+pub fn write_sealed(folder: &RunFolder, name: &str, value: &impl serde::Serialize) -> io::Result<()> {
+    write_json(folder, name, &Sealed::new(value)?).map(drop)
+}
+
 fn write_manifest(folder: &RunFolder, manifest: &RunManifest) -> Result<(), Failure> {
-    write_json(folder, folder::RUN, manifest).map_err(broken)
+    write_sealed(folder, folder::RUN, manifest).map_err(broken)
 }
 
 fn stopped(error: SimError) -> Failure {

@@ -216,7 +216,7 @@ fn perfetto(found: &FoundRun, terminal: &Terminal) -> Result<Perfetto, Failure> 
         trace.push(batch);
         Ok(())
     })?;
-    let path = found.folder.join(folder::EVENTS);
+    let path = found.events(terminal);
     if found.manifest.is_none() || !path.is_file() {
         return Ok(trace);
     }

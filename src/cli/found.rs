@@ -9,7 +9,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::cli::exit::Failure;
-use crate::cli::folder::{self, ManifestState, RunManifest, is_in_use};
+use crate::cli::folder::{self, ManifestState, RunManifest, broken_seal, is_in_use};
+use crate::cli::intact::Checks;
 use crate::cli::provenance::BareInfo;
 use crate::cli::stored::Stored;
 use crate::cli::terminal::Terminal;
@@ -17,7 +18,7 @@ use crate::record::RunFacts;
 use crate::results::{Accumulator, Batch, Percentiles, RunInfo, RunState, RunSummary};
 
 /// A run as found on disk.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FoundRun {
     /// Its folder.
     pub folder: PathBuf,
@@ -25,6 +26,8 @@ pub struct FoundRun {
     pub requests: PathBuf,
     /// `run.json`; missing when only a file of records was given.
     pub manifest: Option<RunManifest>,
+    /// What is known of its files.
+    pub checks: Checks,
 }
 
 /// What else is gathered while the records are summed up.
@@ -38,8 +41,8 @@ pub struct Beside<'c, S> {
 }
 
 impl FoundRun {
-    /// The run at `run`: its folder, or a file in it; `run.json` is read and its version checked.
-    pub fn open(run: &Path) -> Result<FoundRun, Failure> {
+    /// The run at `run`: its folder, or a file in it; `run.json` is read and its version checked, and said when it was changed.
+    pub fn open(run: &Path, terminal: &Terminal) -> Result<FoundRun, Failure> {
         let is_folder = run.is_dir();
         if !is_folder && !run.exists() {
             return Err(Failure::input(format!("{} does not exist", run.display()))
@@ -57,16 +60,16 @@ impl FoundRun {
                 .hint("give a run folder as pdreplay replay writes it, such as outputs/NAME, or a file of records"));
         }
         let version = folder::manifest::SCHEMA_VERSION;
-        let manifest = if has_manifest { Some(parse_json(&manifest_path, version)?) } else { None };
+        let manifest = if has_manifest { Some(parse_json(&manifest_path, version, terminal)?) } else { None };
         let requests = if has_manifest { folder.join(folder::REQUESTS) } else { run.to_path_buf() };
-        Ok(FoundRun { folder: folder.to_path_buf(), requests, manifest })
+        Ok(FoundRun { folder: folder.to_path_buf(), requests, manifest, checks: Checks::default() })
     }
 
     /// The same run, to be read from its lines alone.
     pub fn without_table(&self) -> FoundRun {
         let mut manifest = self.manifest.clone();
         manifest.iter_mut().for_each(|manifest| manifest.files.retain(|name, _| name != folder::REQUESTS_PARQUET));
-        FoundRun { folder: self.folder.clone(), requests: self.requests.clone(), manifest }
+        FoundRun { manifest, ..self.clone() }
     }
 
     /// The summary, from the records, and the one in the folder when it may be used; says what is missing.
@@ -167,18 +170,8 @@ impl FoundRun {
                 self.requests.display()
             ));
         };
-        Stored::read(&path).map_err(unusable).ok()
-    }
-
-    /// Names the files of the folder that are not as the run left them. Of a summary that cannot be used all is said.
-    pub fn tell_damage(&self, stored: Option<&Stored>, terminal: &Terminal) {
-        let files = self.manifest.as_ref().map(|manifest| folder::damage(&self.folder, &manifest.files));
-        let told = |(name, _): &(String, String)| name != folder::SUMMARY || stored.is_some();
-        files.into_iter().flatten().filter(told).for_each(|(name, text)| {
-            let instead = if name == folder::REQUESTS { self.in_place_of_lines() } else { None };
-            let instead = instead.map(|table| format!("; {} is read in its place", table.display()));
-            terminal.messages.warning(text + &instead.unwrap_or_default());
-        });
+        let left = self.manifest.as_ref().and_then(|manifest| manifest.files.get(folder::SUMMARY));
+        Stored::read(&path, left).map_err(unusable).ok()
     }
 
     /// The run in words, and what it left beside its records; says why an unfinished one left nothing.
@@ -236,8 +229,12 @@ fn nothing_in(path: &Path) -> Failure {
         .hint("give a run folder, such as outputs/NAME, or a file of records in one")
 }
 
-/// A JSON file of ours; another version is refused by name.
-pub fn parse_json<T: serde::de::DeserializeOwned>(path: &Path, version: u32) -> Result<T, Failure> {
+/// A JSON file of ours; another version is refused by name, other content than it says it has is said.
+pub fn parse_json<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    version: u32,
+    terminal: &Terminal,
+) -> Result<T, Failure> {
     #[derive(serde::Deserialize)]
     struct Version {
         schema_version: u32,
@@ -250,7 +247,13 @@ pub fn parse_json<T: serde::de::DeserializeOwned>(path: &Path, version: u32) -> 
             Err(refuse(format!("schema_version is {found}, but this pdreplay reads {version}"))
                 .hint("read it with the pdreplay that wrote it"))
         }
-        Ok(_) => serde_json::from_str(&text).map_err(|error| refuse(error.to_string())),
+        Ok(_) => {
+            let parsed = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+            if let Some(broken) = serde_json::from_str(&text).ok().and_then(broken_seal) {
+                terminal.messages.warning(format!("{}: {broken}; what it says may be wrong", path.display()));
+            }
+            Ok(parsed)
+        }
         Err(error) => Err(refuse(format!("not a file of pdreplay: {error}"))),
     }
 }

@@ -16,6 +16,7 @@ mod folder;
 mod found;
 mod index;
 mod inputs;
+mod intact;
 mod ledger;
 mod live;
 mod man;

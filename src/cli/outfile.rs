@@ -135,7 +135,7 @@ pub fn write(file: &Path, form: Form, write: impl FnOnce(&mut dyn Write) -> io::
     let written = if is_special(file) {
         write_into(file, write).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))
     } else {
-        write_whole(&behind_links(file), write)
+        write_whole(&behind_links(file), write).map(drop)
     };
     written.map_err(|error| Failure::broke(error).hint("choose another file"))
 }

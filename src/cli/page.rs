@@ -8,7 +8,6 @@ use clap::Args;
 
 use crate::base::words::count;
 use crate::cli::exit::Failure;
-use crate::cli::folder;
 use crate::cli::found::{Beside, FoundRun};
 use crate::cli::ledger;
 use crate::cli::outfile::{self, Form};
@@ -46,7 +45,7 @@ pub fn write(target: &Path, page: &str, terminal: &Terminal) -> Result<(), Failu
 /// The page of a run.
 pub fn of_run(found: &FoundRun, percentiles: &Percentiles, terminal: &Terminal) -> Result<String, Failure> {
     let mut gaps = Vec::new();
-    let path = found.folder.join(folder::EVENTS);
+    let path = found.events(terminal);
     let counted = match found.manifest.is_some().then(|| ledger::count(&path)) {
         Some(Ok(ledger)) => {
             ledger.cut_off.iter().for_each(|cut_off| terminal.messages.warning(cut_off));

@@ -3,11 +3,11 @@
 //! Invariant: the first write that fails ends the run, and everything handed over before it is on the disk.
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, IntoInnerError};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use crate::cli::folder::{self, Part, RunFolder, jsonl::JsonLines};
+use crate::cli::folder::{self, Digested, LeftFiles, Part, RunFolder, jsonl::JsonLines};
 use crate::cli::progress::Display;
 use crate::cli::signals::Signals;
 use crate::cli::stages::{Stage, Stopwatch};
@@ -23,7 +23,7 @@ const TABLE_BUFFER: usize = 256 * 1024;
 pub struct Files {
     requests: JsonLines,
     events: JsonLines,
-    table: FrameWriter<BufWriter<File>>,
+    table: FrameWriter<BufWriter<Digested<File>>>,
     table_part: Part,
 }
 
@@ -34,7 +34,7 @@ impl Files {
         let requests = JsonLines::create(folder.file(folder::REQUESTS), now)?;
         let events = JsonLines::create(folder.file(folder::EVENTS), now)?;
         let table_part = Part::create(folder.file(folder::REQUESTS_PARQUET))?;
-        let out = BufWriter::with_capacity(TABLE_BUFFER, table_part.handle()?);
+        let out = BufWriter::with_capacity(TABLE_BUFFER, Digested::new(table_part.handle()?));
         let table = FrameWriter::new(out, planned as usize).map_err(|error| table_part.blame(error))?;
         Ok(Files { requests, events, table, table_part })
     }
@@ -62,20 +62,23 @@ impl<'a> Recorder<'a> {
         Recorder { files, accumulator, signals, display, watch, failed: None }
     }
 
-    /// The end of the run, good or bad: the files are complete as far as the records go.
-    pub fn finish(self) -> io::Result<Accumulator> {
+    /// The end of the run, good or bad: the files are complete as far as the records go, and told as they are then.
+    pub fn finish(self) -> io::Result<(Accumulator, LeftFiles)> {
         let Recorder { files, accumulator, display, watch, failed, .. } = self;
         watch.lap(Stage::Simulate);
         if let Some(display) = display {
             display.end();
         }
-        let finished = files.requests.finish().and(files.events.finish());
+        let (requests, events) = (files.requests.finish(), files.events.finish());
         watch.lap(Stage::Lines);
-        failed.map_or(finished, Err)?;
-        files.table.finish().map_err(|error| files.table_part.blame(error))?;
+        failed.map_or(Ok(()), Err)?;
+        let (requests, events) = (requests?, events?);
+        let written = files.table.finish().and_then(|out| out.into_inner().map_err(IntoInnerError::into_error));
+        let table = written.map_err(|error| files.table_part.blame(error))?.left();
         files.table_part.publish()?;
         watch.lap(Stage::Table);
-        Ok(accumulator)
+        let left = [(folder::REQUESTS, requests), (folder::EVENTS, events), (folder::REQUESTS_PARQUET, table)];
+        Ok((accumulator, left.map(|(name, left)| (name.to_owned(), left)).into()))
     }
 
     fn flush_if_due(&mut self, now: Instant) -> io::Result<()> {

@@ -12,7 +12,7 @@ use std::thread;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::drive::{Finished, Job, broken, drive, write_json};
+use crate::cli::drive::{Finished, Job, broken, drive, write_sealed};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, RunFolder, replica_name};
 use crate::cli::live::{Ready, TargetArg};
@@ -103,7 +103,7 @@ pub fn run(job: &Job, folder: &RunFolder, count: u32, jobs: Option<u32>) -> Resu
     let threads = most.min(count as usize);
     let begun = run_all(job, folder, count, threads)?;
     let replicas = Replicas::of(&begun, count, job.scenario.seed);
-    write_json(folder, folder::REPLICAS, &replicas).map_err(broken)?;
+    write_sealed(folder, folder::REPLICAS, &replicas).map_err(broken)?;
     let exit = match job.signals.caught() {
         Some(signal) if replicas.finished < count => signal,
         Some(_) | None if begun.iter().any(|(_, replica)| replica.exit != Exit::Ok) => Exit::Broke,

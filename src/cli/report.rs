@@ -81,7 +81,7 @@ pub struct TableArgs {
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     args.page.html.as_deref().map(page::check).transpose()?;
     let percentiles = args.output.percentiles(terminal);
-    if let Some(replicas) = read_replicas(&args.run)? {
+    if let Some(replicas) = read_replicas(&args.run, terminal)? {
         if args.exports.is_some() {
             return Err(Failure::input(format!("{} holds replicas, not one run", args.run.display()))
                 .hint(format!("give one of them, such as {}", args.run.join(folder::replica_name(1)).display())));
@@ -95,10 +95,10 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
         return Ok(args.output.exit(Exit::Ok, replicas.most_starved(), terminal));
     }
-    if let Some(report) = sweep::read_sweep(&args.run)? {
+    if let Some(report) = sweep::read_sweep(&args.run, terminal)? {
         return args.sweep(&report, terminal);
     }
-    let found = FoundRun::open(&args.run)?;
+    let found = FoundRun::open(&args.run, terminal)?;
     args.exports.check(args.page.html.as_deref(), &found)?;
     let format = args.output.format();
     if args.tables.events {
@@ -108,7 +108,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         } else {
             found.tell_damage(None, terminal);
         }
-        let ledger = ledger::count(&found.folder.join(folder::EVENTS))?;
+        let ledger = ledger::count(&found.events(terminal))?;
         ledger.cut_off.iter().for_each(|cut_off| terminal.messages.warning(cut_off));
         terminal.messages.settle();
         if !args.exports.takes_stdout() {
@@ -176,11 +176,11 @@ fn extras(found: &FoundRun) -> Extras {
     Extras { wall_s, files: Some(format!("{}/", found.folder.display())) }
 }
 
-fn read_replicas(run: &Path) -> Result<Option<Replicas>, Failure> {
+fn read_replicas(run: &Path, terminal: &Terminal) -> Result<Option<Replicas>, Failure> {
     let path = if run.is_dir() { run.join(folder::REPLICAS) } else { run.to_path_buf() };
     if path.file_name().is_none_or(|name| name != folder::REPLICAS) || !path.is_file() {
         return Ok(None);
     }
-    let replicas: Replicas = parse_json(&path, replicas::SCHEMA_VERSION)?;
+    let replicas: Replicas = parse_json(&path, replicas::SCHEMA_VERSION, terminal)?;
     Ok(Some(replicas))
 }

@@ -1,13 +1,15 @@
 //! `summary.json` as a report finds it: usable or not, and whether it says what the records say.
 //!
 //! The records are the truth. The file is used for what they do not hold, the token gaps, and printed as it is when
-//! nothing else was asked for. Invariant: a file that is no summary of ours, or contradicts the records, is not used.
+//! nothing else was asked for. Invariant: a file that is no summary of ours, has another digest than the run left it
+//! with, or contradicts the records, is not used.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::cli::folder::LeftFile;
 use crate::results::{RunSummary, SUMMARY_VERSION};
 
 /// Contradictions named in a warning.
@@ -26,12 +28,15 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Reads the file. Error: why it cannot be used.
-    pub fn read(path: &Path) -> Result<Stored, String> {
+    /// Reads the file, which the run `left` so. Error: why it cannot be used.
+    pub fn read(path: &Path, left: Option<&LeftFile>) -> Result<Stored, String> {
         let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
         let summary: Value = serde_json::from_str(&text).map_err(|error| format!("no JSON: {error}"))?;
         match summary.get("schema_version").and_then(Value::as_u64) {
-            Some(version) if version == u64::from(SUMMARY_VERSION) => Ok(Stored { text, summary }),
+            Some(version) if version == u64::from(SUMMARY_VERSION) => {
+                let change = left.and_then(|left| left.change_of(text.as_bytes()));
+                change.map_or(Ok(Stored { text, summary }), Err)
+            }
             Some(version) => Err(format!("schema_version is {version}, but this pdreplay reads {SUMMARY_VERSION}")),
             None => Err("no summary of pdreplay: it has no schema_version".into()),
         }

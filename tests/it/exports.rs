@@ -14,7 +14,7 @@ use crate::results::request;
 use crate::run::{Scratch, root};
 
 /// A turn of each kind: direct, through P, truncated, refused with hostile words, never sent.
-fn some_records() -> Vec<RequestRecord> {
+pub fn some_records() -> Vec<RequestRecord> {
     let mut direct = request("a", 2, 500, 12.5, 100.0);
     direct.execution_mode = ExecutionMode::KvcacheDirectToDSession;
     (direct.decode_worker_intended, direct.decode_worker_actual) = (Some("D0".into()), Some("D0".into()));
@@ -38,7 +38,7 @@ fn some_records() -> Vec<RequestRecord> {
     vec![through, refused, direct, cut, never]
 }
 
-fn with_records(records: &[RequestRecord]) -> Scratch {
+pub fn with_records(records: &[RequestRecord]) -> Scratch {
     let scratch = Scratch::new();
     let lines = records.iter().map(|record| serde_json::to_string(record).unwrap() + "\n");
     scratch.write("records.jsonl", &lines.collect::<String>());
@@ -95,7 +95,42 @@ fn vllm_lists_are_of_one_length_and_in_seconds() {
     assert_eq!(list("errors")[0], "");
     assert_eq!(result["p99_e2el_ms"], 400.0);
     assert!(result.get("itls").is_none() && result.get("mean_itl_ms").is_none(), "what is not known is not invented");
+    let statistics = |key: &str| {
+        let parts: Vec<&str> = key.split('_').collect();
+        let [statistic, metric, "ms"] = parts[..] else { return false };
+        let is_percentile = statistic.strip_prefix('p').is_some_and(|number| number.parse::<f64>().is_ok());
+        (is_percentile || ["mean", "median", "std"].contains(&statistic))
+            && ["ttft", "tpot", "itl", "e2el"].contains(&metric)
+    };
+    for key in result.as_object().unwrap().keys() {
+        assert!(VLLM_KEYS.contains(&key.as_str()) || statistics(key), "vLLM writes no {key}");
+    }
 }
+
+/// Keys of vLLM's result, beside its statistics, that a run may have.
+const VLLM_KEYS: [&str; 21] = [
+    "date",
+    "endpoint_type",
+    "backend",
+    "model_id",
+    "num_prompts",
+    "request_rate",
+    "duration",
+    "completed",
+    "failed",
+    "total_input_tokens",
+    "total_output_tokens",
+    "request_throughput",
+    "output_throughput",
+    "total_token_throughput",
+    "input_lens",
+    "output_lens",
+    "ttfts",
+    "latencies",
+    "start_times",
+    "queue_times",
+    "errors",
+];
 
 #[test]
 fn csv_reads_back_as_the_records() {
@@ -264,7 +299,9 @@ impl Trace {
     /// Spans nest or follow each other, every track has a name and a place, and arrows begin and end in spans.
     fn check(&self) {
         for ((pid, tid), spans) in self.tracks() {
-            assert!(self.name_of("process_name", pid, 0).is_some() && self.name_of("thread_name", pid, tid).is_some());
+            assert!(
+                self.name_of("process_name", pid, pid).is_some() && self.name_of("thread_name", pid, tid).is_some()
+            );
             let mut open: Vec<&Span> = Vec::new();
             for span in &spans {
                 open.retain(|outer| outer.end > span.start || outer == &span);
@@ -317,7 +354,7 @@ fn spans_of_a_trace_nest_and_its_phases_add_up() {
         .map(|event| event["args"]["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["run", "sessions", "P0", "D0", "D1", "links"]);
-    assert_eq!(trace.name_of("thread_name", 2, 2), Some("b"));
+    assert_eq!(trace.name_of("thread_name", 2, 4), Some("b"));
 }
 
 #[test]
@@ -367,7 +404,7 @@ fn hostile_names_and_no_record_at_all_are_traces() {
     (odd.scheduled_ns, odd.first_token_ns, odd.prefill_ms) = (u64::MAX, Some(u64::MAX), Some(1e300));
     let trace = trace_of(&[odd]);
     trace.check();
-    assert_eq!(trace.name_of("thread_name", 2, 1), Some("</script>\u{0}\"\\\n\u{202e}"));
+    assert_eq!(trace.name_of("thread_name", 2, 3), Some("</script>\u{0}\"\\\n\u{202e}"));
     let scratch = with_trace();
     replay(&scratch, &["--name", "one", "-q"]).code(0);
     let mut run = scratch.json("outputs/one/run.json");

@@ -10,8 +10,7 @@ use crate::run::root;
 
 /// The program of that name; `None`: skip.
 pub fn tool(name: &str) -> Option<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let path = target.join("test-tools/bin").join(name);
+    let path = target().join("test-tools/bin").join(name);
     if path.exists() { Some(path) } else { missing(name) }
 }
 
@@ -21,6 +20,24 @@ pub fn python(modules: &str) -> Option<PathBuf> {
     let import = format!("import {modules}");
     let has_all = Command::new(&python).args(["-c", &import]).stderr(Stdio::null()).status();
     if has_all.is_ok_and(|status| status.success()) { Some(python) } else { missing(modules) }
+}
+
+/// Chromium as it is installed; `None`: skip.
+pub fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named = ["chromium", "chromium-browser", "google-chrome"];
+    let found = std::env::split_paths(&path).flat_map(|folder| named.map(|name| folder.join(name)));
+    found.into_iter().find(|file| file.is_file()).or_else(|| missing("chromium"))
+}
+
+/// A file or folder that the script keeps under the target directory; `None`: skip.
+pub fn kept(path: &str) -> Option<PathBuf> {
+    let found = target().join(path);
+    if found.exists() { Some(found) } else { missing(path) }
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// Says that `name` is missing, for a test that skips.

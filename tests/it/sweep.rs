@@ -10,6 +10,7 @@ use pdreplay::results::sweep::SweepReport;
 use serde_json::Value;
 
 use crate::cli::with_trace;
+use crate::flips::flip_a_digit;
 use crate::results::schema::problems;
 use crate::run::{Ran, Scratch, root};
 
@@ -26,13 +27,13 @@ fn sweep(scratch: &Scratch, more: &[&str]) -> Ran {
     scratch.run(&[&["sweep", "caps.toml", "trace.jsonl"], more].concat())
 }
 
-/// Every file of a sweep by its path, without what tells the time: start, end and wall time of each run.
+/// Every file of a sweep by its path, without what tells the time: start, end and wall time of each run, and the digest of that.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     gather(folder, "", &mut found);
     for (name, bytes) in found.iter_mut().filter(|(name, _)| name.ends_with("run.json")) {
         let mut run: Value = serde_json::from_slice(bytes).unwrap();
-        for key in ["started_at", "ended_at", "wall_seconds"] {
+        for key in ["started_at", "ended_at", "wall_seconds", "xxh3_128"] {
             assert!(run.as_object_mut().unwrap().remove(key).is_some_and(|value| !value.is_null()), "{name}: {key}");
         }
         *bytes = serde_json::to_vec(&run).unwrap();
@@ -120,13 +121,22 @@ fn what_is_done_is_kept_and_what_was_damaged_is_run_again() {
     let before = files(&scratch.join("outputs/caps"));
     let started = |cell: &str| scratch.json(&format!("outputs/caps/cells/{cell}/run.json"))["started_at"].clone();
     let (kept, cut) = ("sticky_cap-2_s42", "kv-aware_cap-2_s42");
-    let (kept_at, cut_at) = (started(kept), started(cut));
-    fs::remove_file(scratch.join(&format!("outputs/caps/cells/{cut}/summary.json"))).unwrap();
-    let ran = sweep(&scratch, &[]).code(0);
-    assert!(ran.stderr.contains("7 of 8 cells are done already"), "{}", ran.stderr);
-    assert_eq!(started(kept), kept_at);
-    assert_ne!(started(cut), cut_at);
-    assert!(before == files(&scratch.join("outputs/caps")));
+    let kept_at = started(kept);
+    let path = |name: &str| scratch.join(&format!("outputs/caps/cells/{cut}/{name}"));
+    let damages: [&dyn Fn(); 3] = [
+        &|| fs::remove_file(path("summary.json")).unwrap(),
+        &|| flip_a_digit(&path("summary.json"), "\"mean_ttft_ms\":"),
+        &|| flip_a_digit(&path("run.json"), "\"seed\":"),
+    ];
+    for damage in damages {
+        let cut_at = started(cut);
+        damage();
+        let ran = sweep(&scratch, &[]).code(0);
+        assert!(ran.stderr.contains("7 of 8 cells are done already"), "{}", ran.stderr);
+        assert_eq!(started(kept), kept_at);
+        assert_ne!(started(cut), cut_at);
+        assert!(before == files(&scratch.join("outputs/caps")));
+    }
     assert!(sweep(&scratch, &["--fresh"]).code(0).stderr.contains("8 cells to run on"));
     assert_ne!(started(kept), kept_at);
 }

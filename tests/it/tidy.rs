@@ -75,7 +75,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hyper_util", &["live/client/dial.rs", "live/server/listen.rs", "live/server/upstream.rs"]),
     ("httparse", &["live/client/wire"]),
     ("rustix", &["live", "cli/stdout.rs"]),
-    ("xxhash_rust", &["kv", "node"]),
+    ("xxhash_rust", &["kv", "node", "cli/folder/left.rs"]),
     ("rmp", &["kv/wire"]),
     ("hashbrown", &["kv/index"]),
     ("toml", &["scenario"]),

@@ -99,7 +99,7 @@ fn open_all(names: &[String], terminal: &Terminal) -> Result<Vec<FoundRun>, Fail
     let mut found = Vec::new();
     for name in names {
         for path in runs_at(Path::new(name), terminal)? {
-            found.push(FoundRun::open(&path)?);
+            found.push(FoundRun::open(&path, terminal)?);
         }
     }
     if found.is_empty() {
@@ -114,7 +114,7 @@ fn runs_at(path: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
     if list.file_name().is_none_or(|name| name != REPLICAS) || !list.is_file() {
         return Ok(vec![path.to_path_buf()]);
     }
-    let replicas: Replicas = parse_json(&list, replicas::SCHEMA_VERSION)?;
+    let replicas: Replicas = parse_json(&list, replicas::SCHEMA_VERSION, terminal)?;
     if let Some(shortfall) = replicas.shortfall() {
         terminal.messages.warning(format!("{}: {shortfall}", list.display()));
     }

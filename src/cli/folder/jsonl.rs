@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::cli::folder::{Digested, LeftFile};
+
 /// Longest time a finished line stays in memory.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
@@ -22,7 +24,7 @@ const FLUSH_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
-    file: File,
+    file: Digested<File>,
     gathered: Vec<u8>,
     flushed_at: Instant,
 }
@@ -31,6 +33,7 @@ impl JsonLines {
     /// A new file at `path`; one that exists is an error.
     pub fn create(path: PathBuf, now: Instant) -> io::Result<JsonLines> {
         let file = File::create_new(&path).map_err(|error| at_path(&path, error))?;
+        let file = Digested::new(file);
         Ok(JsonLines { path, file, gathered: Vec::with_capacity(FLUSH_BYTES), flushed_at: now })
     }
 
@@ -51,9 +54,10 @@ impl JsonLines {
     }
 
     /// The end of the file: everything written and on the disk.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<LeftFile> {
         self.flush()?;
-        self.file.sync_all().map_err(|error| at_path(&self.path, error))
+        self.file.out().sync_all().map_err(|error| at_path(&self.path, error))?;
+        Ok(self.file.left())
     }
 
     /// Hands the gathered lines to the file.

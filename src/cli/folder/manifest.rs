@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::folder::{HostFacts, RUN, Sizes};
+use crate::cli::folder::{HostFacts, LeftFiles, RUN};
 use crate::cli::live::described;
 use crate::cli::provenance::{VERSION, run_id};
 use crate::record::{RunFacts, TargetFacts};
@@ -70,9 +70,9 @@ pub struct RunManifest {
     pub info: RunInfo,
     /// What the run left beside its requests, once it ended.
     pub facts: Option<RunFacts>,
-    /// Bytes of each file beside this one, once the run ended.
+    /// Size and digest of each file beside this one, once the run ended.
     #[serde(default)]
-    pub files: Sizes,
+    pub files: LeftFiles,
 }
 
 /// How far a run came.
@@ -166,12 +166,12 @@ impl RunManifest {
             host: HostFacts::read(),
             info: info.clone(),
             facts: None,
-            files: Sizes::new(),
+            files: LeftFiles::new(),
         }
     }
 
     /// The run ended by itself or by a signal.
-    pub fn end(&mut self, info: RunInfo, facts: RunFacts, files: Sizes, exit: Exit) {
+    pub fn end(&mut self, info: RunInfo, facts: RunFacts, files: LeftFiles, exit: Exit) {
         self.state = match info.state {
             RunState::Completed => ManifestState::Completed,
             RunState::Interrupted => ManifestState::Interrupted,

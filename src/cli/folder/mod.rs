@@ -6,8 +6,9 @@
 
 mod host;
 pub mod jsonl;
+mod left;
 pub mod manifest;
-mod sizes;
+mod seal;
 mod whole;
 
 use std::fs::{self, File, TryLockError};
@@ -15,8 +16,9 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 pub use host::HostFacts;
+pub use left::{Digested, LeftFile, LeftFiles, damage};
 pub use manifest::{ManifestState, RunManifest};
-pub use sizes::{Sizes, damage, sizes};
+pub use seal::{Sealed, broken_seal};
 pub use whole::{Part, part_of, write_whole};
 
 use crate::cli::exit::Failure;

@@ -7,6 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::cli::folder::jsonl::at_path;
+use crate::cli::folder::{Digested, LeftFile};
 
 /// A file under its temporary name; gone when dropped before [`Part::publish`].
 #[derive(Debug)]
@@ -47,13 +48,14 @@ impl Drop for Part {
     }
 }
 
-/// Writes `path` with what `write` writes.
-pub fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+/// Writes `path` with what `write` writes, and tells what that was.
+pub fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<LeftFile> {
     let part = Part::create(path.to_path_buf())?;
-    let mut out = BufWriter::new(&part.file);
+    let mut out = BufWriter::new(Digested::new(&part.file));
     write(&mut out).and_then(|()| out.flush()).map_err(|error| part.blame(error))?;
+    let left = out.get_ref().left();
     drop(out);
-    part.publish()
+    part.publish().map(|()| left)
 }
 
 /// Temporary name beside `path`: `.<file>.part`.

@@ -1,7 +1,7 @@
 //! The folder of a sweep: `sweep.json`, `sweep.parquet`, and a run folder a cell in `cells/`.
 //!
-//! A cell is done when its `run.json` says so, with the id of the run that is wanted, and its files are as they were then. So
-//! nothing but the cells themselves has to be right after a kill. Invariant: only files that pdreplay itself wrote are removed.
+//! A cell is done when its `run.json` says so, with the id of the run that is wanted, its files have the sizes they had
+//! then, and its summary the digest. So nothing but the cells themselves has to be right after a kill. Invariant: only files that pdreplay itself wrote are removed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::cli::exit::Failure;
-use crate::cli::folder::{self, ManifestState, RunFolder, Sizes, check_name, damage, is_own_name, part_of};
+use crate::cli::folder::{
+    self, LeftFile, LeftFiles, ManifestState, RunFolder, broken_seal, check_name, damage, is_own_name, part_of,
+};
 use crate::results::sweep::{CellResult, CellState, SweepCell};
 
 /// What is in the folder of a cell.
@@ -33,7 +35,7 @@ struct Mark {
     run_id: String,
     state: ManifestState,
     #[serde(default)]
-    files: Sizes,
+    files: LeftFiles,
 }
 
 /// The folder of a sweep, which this process alone writes to.
@@ -120,9 +122,14 @@ pub fn found(sweep: &Path, cell: &SweepCell) -> Found {
         return Found::Nothing;
     }
     let text = fs::read(path.join(folder::RUN)).unwrap_or_default();
-    let Ok(mark) = serde_json::from_slice::<Mark>(&text) else { return Found::Unfinished };
+    let run: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let Ok(mark) = Mark::deserialize(&run) else { return Found::Unfinished };
     let is_whole = match mark.state {
-        ManifestState::Completed | ManifestState::Stopped => damage(&path, &mark.files).is_empty(),
+        ManifestState::Completed | ManifestState::Stopped => {
+            let summary = mark.files.get(folder::SUMMARY);
+            let is_changed = |left: &LeftFile| left.change_at(&path.join(folder::SUMMARY)).is_some();
+            damage(&path, &mark.files).is_empty() && !summary.is_some_and(is_changed) && broken_seal(run).is_none()
+        }
         ManifestState::Running | ManifestState::Interrupted | ManifestState::Failed => false,
     };
     match (is_whole, cell.run_id.as_ref() == Some(&mark.run_id)) {

@@ -342,8 +342,8 @@ fn tell_start(rows: &[SweepCell], folder: &SweepFolder, terminal: &Terminal) -> 
 
 fn write(folder: &SweepFolder, report: &SweepReport) -> Result<(), Failure> {
     let path = folder.files().file(SWEEP_PARQUET);
-    write_whole(&path, |out| report.write_parquet(out).map(drop)).map_err(broken)?;
-    write_json(folder.files(), SWEEP, report).map_err(broken)
+    write_whole(&path, |out| report.write_parquet(out)).map_err(broken)?;
+    write_json(folder.files(), SWEEP, report).map(drop).map_err(broken)
 }
 
 fn exit_of(report: &SweepReport, left: usize, signals: &Signals, chosen: &Chosen) -> Exit {

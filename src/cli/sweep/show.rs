@@ -18,12 +18,12 @@ use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, Swe
 
 /// The sweep at `path`, its folder or its `sweep.json`; `None` when there is none. Cells that ended since the file was written
 /// are taken in.
-pub fn read_sweep(path: &Path) -> Result<Option<SweepReport>, Failure> {
+pub fn read_sweep(path: &Path, terminal: &Terminal) -> Result<Option<SweepReport>, Failure> {
     let file = if path.is_dir() { path.join(SWEEP) } else { path.to_path_buf() };
     if file.file_name().is_none_or(|name| name != SWEEP) || !file.is_file() {
         return Ok(None);
     }
-    let mut report: SweepReport = parse_json(&file, SWEEP_VERSION)?;
+    let mut report: SweepReport = parse_json(&file, SWEEP_VERSION, terminal)?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut changed = false;
     for cell in report.cells.iter_mut().filter(|cell| cell.state == CellState::Missing) {

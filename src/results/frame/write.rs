@@ -87,15 +87,16 @@ impl<W: Write, C: Columns> FrameWriter<W, C> {
         if self.rows == GROUP_ROWS { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what is left and the footer; gives the size of the file in bytes.
+    /// Writes what is left and the footer; gives back what it wrote to.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn finish(mut self) -> io::Result<u64> {
+    pub fn finish(mut self) -> io::Result<W> {
         if self.rows > 0 {
             self.flush()?;
         }
-        self.writer.end(None).map_err(|error| self.io_error(error.into()))
+        self.writer.end(None).map_err(|error| self.io_error(error.into()))?;
+        Ok(self.writer.into_inner().out)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -296,7 +297,7 @@ pub enum Scalar<'a> {
     Number(Option<f64>),
 }
 
-/// Writes a table of named columns; gives the size of the file in bytes.
+/// Writes a table of named columns.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -304,12 +305,12 @@ pub fn write_sheet<'a>(
     out: impl Write,
     columns: &[(String, Kind)],
     rows: impl Iterator<Item = Vec<Scalar<'a>>>,
-) -> io::Result<u64> {
+) -> io::Result<()> {
     let mut writer = FrameWriter::with_columns(out, SheetColumns::new(columns.to_vec()))?;
     for row in rows {
         writer.push(&row)?;
     }
-    writer.finish()
+    writer.finish().map(drop)
 }
 
 struct SheetColumns {
@@ -401,8 +402,7 @@ mod tests {
         let mut out = Vec::new();
         let mut writer = FrameWriter::new(&mut out, 3).unwrap();
         (0..rows).for_each(|turn| writer.push(&record(turn)).unwrap());
-        let bytes = writer.finish().unwrap();
-        assert_eq!(bytes, out.len() as u64);
+        writer.finish().unwrap();
         let metadata = read_metadata(&mut Cursor::new(&out)).unwrap();
         assert_eq!(metadata.num_rows, rows as usize);
         let fields = infer_schema(&metadata).unwrap();
@@ -473,7 +473,7 @@ mod tests {
         }
         let end = FrameWriter::new(Full, 1).and_then(|mut writer| {
             writer.push(&record(0))?;
-            writer.finish()
+            writer.finish().map(drop)
         });
         assert_eq!(end.unwrap_err().kind(), io::ErrorKind::StorageFull);
     }

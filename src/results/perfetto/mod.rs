@@ -29,9 +29,6 @@ const SESSIONS: u32 = 2;
 const LINKS: u32 = 3;
 const FIRST_WORKER: u32 = 4;
 
-/// Thread of a process that has nothing but points.
-const POINTS: u32 = 0;
-
 /// Gathers a run.
 #[derive(Debug, Default)]
 pub struct Perfetto {
@@ -125,7 +122,7 @@ impl Perfetto {
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut events = Events::new(out)?;
         events.process(RUN, "run")?;
-        events.thread(Track { pid: RUN, tid: POINTS }, "events")?;
+        events.thread(Track::main(RUN), "events")?;
         events.process(SESSIONS, "sessions")?;
         let tracks = self.sessions(&mut events)?;
         let workers = Workers::of(&self.workers, &self.turns, &self.points_on_workers(), &self.words);
@@ -153,11 +150,9 @@ impl Perfetto {
         let arrival = |turns: &[usize]| turns.iter().map(|ix| self.turns[*ix].scheduled_ns).min();
         let mut order: Vec<(u32, Vec<usize>)> = by_session.into_iter().collect();
         order.sort_by_key(|(session, turns)| (arrival(turns), *session));
-        let mut tracks = SessionTracks {
-            turns: vec![Track { pid: SESSIONS, tid: 0 }; self.turns.len()],
-            ..SessionTracks::default()
-        };
-        let mut tid = 0;
+        let mut tracks =
+            SessionTracks { turns: vec![Track::main(SESSIONS); self.turns.len()], ..SessionTracks::default() };
+        let mut tid = SESSIONS;
         for (session, turns) in order {
             let id = self.word(session);
             let busy: Vec<_> = turns.iter().map(|ix| self.turns[*ix].busy()).collect();
@@ -271,8 +266,8 @@ impl Perfetto {
     fn points(&self, workers: &Workers, sessions: &BTreeMap<u32, Track>, events: &mut Events) -> io::Result<()> {
         for point in &self.points {
             let on_session = point.session.and_then(|session| sessions.get(&session).copied());
-            let on_worker = || Some(Track { pid: workers.pid(point.worker?)?, tid: POINTS });
-            let track = on_session.or_else(on_worker).unwrap_or(Track { pid: RUN, tid: POINTS });
+            let on_worker = || Some(Track::main(workers.pid(point.worker?)?));
+            let track = on_session.or_else(on_worker).unwrap_or(Track::main(RUN));
             let worker = point.worker.map(|worker| self.word(worker));
             let args = PointArgs { turn: point.turn_id, worker, detail: point.detail.as_deref() };
             events.instant(track, point.kind.as_str(), point.at_ns, &args)?;

@@ -6,7 +6,7 @@ use std::io;
 use super::events::{Events, Track};
 use super::lanes::lanes;
 use super::turn::{Phase, Span, Turn};
-use super::{FIRST_WORKER, LINKS, POINTS};
+use super::{FIRST_WORKER, LINKS};
 use crate::base::WorkerId;
 use crate::results::vocabulary::Vocabulary;
 
@@ -58,9 +58,9 @@ impl Workers {
         let mut arrows = 0;
         for (pid, name) in &names {
             events.process(*pid, name)?;
-            events.thread(Track { pid: *pid, tid: POINTS }, "events")?;
+            events.thread(Track::main(*pid), "events")?;
             let Some(load) = loads.get(pid) else { continue };
-            for (track, (ix, span)) in tracks(*pid, 1, load, |lane| format!("lane {}", lane + 1), events)? {
+            for (track, (ix, span)) in tracks(*pid, *pid + 1, load, |lane| format!("lane {}", lane + 1), events)? {
                 let turn = &turns[ix];
                 events.span(track, words.list().get(turn.mode), span)?;
                 let inside =
@@ -76,7 +76,7 @@ impl Workers {
         if !links.is_empty() {
             events.process(LINKS, "links")?;
         }
-        let mut first = 1;
+        let mut first = LINKS + 1;
         for ((from, to), load) in &links {
             let name = format!("{} → {}", names[from], names[to]);
             let drawn = tracks(LINKS, first, load, |_| name.clone(), events)?;

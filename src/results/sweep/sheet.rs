@@ -21,11 +21,11 @@ const FIXED: [(&str, Kind); 11] = [
 ];
 
 impl SweepReport {
-    /// Writes `sweep.parquet`; gives its size in bytes.
+    /// Writes `sweep.parquet`.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write_parquet(&self, out: impl Write) -> io::Result<u64> {
+    pub fn write_parquet(&self, out: impl Write) -> io::Result<()> {
         let axes = self.sweep.axes.iter().map(|axis| (axis.key.clone(), axis.kind()));
         let (first, rest) = FIXED.split_at(1);
         let named = |columns: &[(&str, Kind)]| -> Vec<(String, Kind)> {

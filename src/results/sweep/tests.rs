@@ -129,8 +129,8 @@ fn an_axis_is_numeric_with_and_without_infinity() {
 #[test]
 fn a_sheet_has_a_row_a_cell() {
     let mut out = Vec::new();
-    let bytes = report().write_parquet(&mut out).unwrap();
-    assert!(bytes == out.len() as u64 && out.starts_with(b"PAR1") && out.ends_with(b"PAR1"));
+    report().write_parquet(&mut out).unwrap();
+    assert!(out.starts_with(b"PAR1") && out.ends_with(b"PAR1"));
 }
 
 #[test]

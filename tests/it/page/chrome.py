@@ -19,13 +19,13 @@ CALL_S = 60
 class Chrome:
     """One browser; use it in a `with` block."""
 
-    def __init__(self, executable):
+    def __init__(self, executable, more_flags=()):
         self.profile = tempfile.TemporaryDirectory(prefix="pdreplay-chrome-")
         from_us, to_browser = os.pipe()
         from_browser, to_us = os.pipe()
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
                  "--disable-background-networking", "--disable-component-update", "--disable-sync", "--font-render-hinting=none",
-                 "--force-device-scale-factor=1", "--remote-debugging-pipe", f"--user-data-dir={self.profile.name}", "about:blank"]
+                 "--force-device-scale-factor=1", "--remote-debugging-pipe", f"--user-data-dir={self.profile.name}", *more_flags, "about:blank"]
 
         def wire():
             # The browser reads file descriptor 3 and writes 4. Copied high first, so that neither is overwritten.

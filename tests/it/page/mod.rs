@@ -2,13 +2,12 @@
 //!
 //! The browser is a headless Chromium, driven by `browser.py` with python's standard library.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use pdreplay::record::{ExecutionMode, Outcome, RequestRecord};
 
 use crate::cli::with_trace;
-use crate::installed::missing;
+use crate::installed::chromium;
 use crate::results::request;
 use crate::run::{Scratch, root};
 
@@ -174,11 +173,3 @@ policy = [\"kv-aware\", \"cache-aware\"]
 cap = [1, 2, 4, 8]
 \"replay.think_scale\" = [5.0, 10.0]
 ";
-
-/// Chromium as it is installed; a skip, in a plain line, where it is not.
-fn chromium() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let named = ["chromium", "chromium-browser", "google-chrome"];
-    let found = std::env::split_paths(&path).flat_map(|folder| named.map(|name| folder.join(name)));
-    found.into_iter().find(|file| file.is_file()).or_else(|| missing("chromium"))
-}
