@@ -3,12 +3,14 @@
 pub mod support;
 
 mod again;
+mod between;
 mod cases;
 mod doctor;
 mod driver;
 mod faults;
 mod given_up;
 mod index;
+mod legs;
 mod network;
 mod parity;
 mod refusals;
