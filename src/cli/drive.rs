@@ -29,10 +29,10 @@ use crate::trace::Trace;
 const REPORT_BUG: &str = "report this as a bug of pdreplay, with run.json; the records written so far are kept";
 
 /// What one run needs. Shared by replicas, but for folder and scenario.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Job<'a> {
-    /// The trace.
-    pub trace: &'a Arc<Trace>,
+    /// The trace: let go of once it is replayed, before the summary takes memory.
+    pub trace: Arc<Trace>,
     /// The scenario, frozen.
     pub scenario: &'a Scenario,
     /// What the machines are built from.
@@ -61,23 +61,24 @@ pub struct Finished {
 }
 
 /// Runs `job` into `folder`, on `ready` where the target is a live one; laps `watch` at the end of each stage.
-pub fn drive(job: &Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Finished, Failure> {
+pub fn drive(job: Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut Stopwatch) -> Result<Finished, Failure> {
     let began = wall_now();
-    let mut info = provenance::run_info(job.scenario, job.trace, job.preflight);
+    let mut info = provenance::run_info(job.scenario, &job.trace, job.preflight);
     let facts = ready.as_ref().map(|ready| &ready.facts);
     if let Some(facts) = facts {
         info.driver = live::driver_label(facts);
         info.speed = facts.emulation_speed;
     }
     info.caches = ready.as_ref().and_then(|ready| ready.caches.clone());
-    let mut manifest = RunManifest::begin(folder.name(), job.scenario, job.trace, &info, facts);
+    let mut manifest = RunManifest::begin(folder.name(), job.scenario, &job.trace, &info, facts);
     write_manifest(folder, &manifest)?;
+    let signals = job.signals;
     let outcome = caught(|| run_and_write(job, ready, folder, &mut info, watch));
     let wall_seconds = began.elapsed().as_secs_f64();
     manifest.stamp(wall_seconds);
     match outcome {
         Ok((summary, facts, files)) => {
-            let exit = exit_of(&summary, job.signals);
+            let exit = exit_of(&summary, signals);
             manifest.end(info, facts, files, exit);
             write_manifest(folder, &manifest)?;
             watch.lap(Stage::Write);
@@ -106,7 +107,7 @@ fn words_of(panic: &(dyn Any + Send)) -> &str {
 }
 
 fn run_and_write(
-    job: &Job,
+    job: Job,
     ready: Option<Ready>,
     folder: &RunFolder,
     info: &mut RunInfo,
@@ -121,11 +122,12 @@ fn run_and_write(
     let mut recorder = Recorder::new(files, accumulator, job.signals, display, watch);
     let setup = job.setup.clone();
     let ended = match ready {
-        None => sim::drive(job.trace, setup, &mut recorder).map_err(stopped),
-        Some(ready) => ready.drive(job.trace, setup, &mut recorder),
+        None => sim::drive(&job.trace, setup, &mut recorder).map_err(stopped),
+        Some(ready) => ready.drive(&job.trace, setup, &mut recorder),
     };
     // Records are kept whatever ended the run; what ended it is the failure to tell.
     let recorded = recorder.finish();
+    drop(job);
     let RunEnd { status, facts } = ended?;
     let (accumulator, mut files) = recorded.map_err(broken)?;
     info.state = state_of(status);
@@ -236,7 +238,7 @@ mod tests {
             RunFolder::claim(&Wanted { output_dir: &output_dir, name: Some("a"), default_name: "", overwrite: false });
         let folder = folder.unwrap();
         let job = Job {
-            trace: &Arc::new(trace),
+            trace: Arc::new(trace),
             scenario: &scenario,
             setup: &setup,
             preflight: &preflight,
@@ -245,7 +247,7 @@ mod tests {
             display: None,
             target: TargetArg::Virtual,
         };
-        let failure = drive(&job, None, &folder, &mut Stopwatch::start()).unwrap_err();
+        let failure = drive(job, None, &folder, &mut Stopwatch::start()).unwrap_err();
         let text = std::fs::read_to_string(folder.file(folder::RUN)).unwrap();
         let run: RunManifest = serde_json::from_str(&text).unwrap();
         std::fs::remove_dir_all(&output_dir).unwrap();

@@ -4,7 +4,10 @@
 //! is told before a run folder is claimed.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -12,6 +15,7 @@ use clap::{Args, ValueEnum};
 use crate::cli::exit::Failure;
 use crate::cli::index::{feed_failure, feed_options};
 use crate::cli::progress::Schedule;
+use crate::cli::signals::Signals;
 use crate::cli::terminal::Terminal;
 use crate::live::driver::{Beside, DriveOptions, LiveError, Shortage};
 use crate::live::kv::service::Log;
@@ -27,6 +31,9 @@ use crate::trace::Trace;
 /// Longest wait for streams to come in step before a run, from the emulated cluster and from servers elsewhere.
 const STREAMS_HERE: Duration = Duration::from_millis(300);
 const STREAMS_ELSEWHERE: Duration = Duration::from_secs(2);
+
+/// Time between two looks for a signal while a target is made.
+const SIGNAL_LOOK: Duration = Duration::from_millis(20);
 
 /// What requests are sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -156,6 +163,32 @@ impl Ready {
             clock: cluster.as_ref().and_then(Embedded::clock),
         };
         Ok(Ready { target, options, facts, hints, caches: None, cluster, index })
+    }
+
+    /// Makes it while looking at `signals`, for one of several runs: a server that is silent holds up nobody who wants the
+    /// end. `None`: a signal came, and the run is not begun; what is being made goes with the program.
+    pub fn make_unless(
+        signals: &Signals,
+        scenario: &Scenario,
+        trace: &Arc<Trace>,
+        setup: &Setup,
+        peak_live: u32,
+    ) -> Result<Option<Ready>, Failure> {
+        let (tell, made) = sync_channel(1);
+        let (scenario, trace, setup) = (scenario.clone(), Arc::clone(trace), setup.clone());
+        // Nobody takes it any more after a signal.
+        let make = move || drop(tell.send(Ready::make(&scenario, &trace, &setup, peak_live)));
+        let maker = thread::Builder::new().name("target".into()).spawn(make).map_err(Failure::broke)?;
+        while signals.caught().is_none() {
+            match made.recv_timeout(SIGNAL_LOOK) {
+                Ok(ready) => return ready.map(|ready| signals.caught().is_none().then_some(ready)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    resume_unwind(maker.join().expect_err("it ends without a word only by a panic"))
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.

@@ -62,7 +62,7 @@ pub struct ReplayArgs {
     /// Directory of all run folders.
     #[arg(long, value_name = "DIR", default_value = "outputs", help_heading = "Results")]
     output_dir: PathBuf,
-    /// Name of the run folder; default: UTC time and scenario name. One that exists is refused.
+    /// Name of the run folder; default: UTC time and scenario name. One that holds anything is refused.
     #[arg(long, value_name = "NAME", help_heading = "Results")]
     name: Option<String>,
     /// Replace an earlier run of this --name; stops when the folder holds anything else.
@@ -109,7 +109,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         terminal.messages.note(replicas::JITTER_NOTE);
     }
     let job = Job {
-        trace: &inputs.trace,
+        trace: inputs.trace,
         scenario: &inputs.scenario,
         setup: &setup,
         preflight: &preflight,
@@ -125,7 +125,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         replicas.hint(jitter_ms, args.inputs.trace.is_none()).into_iter().for_each(|hint| terminal.messages.note(hint));
         return Ok(args.output.exit(exit, replicas.most_starved(), terminal));
     }
-    let finished = drive(&job, ready, &folder, &mut watch)?;
+    let finished = drive(job, ready, &folder, &mut watch)?;
     print(&finished, &folder, args, terminal)?;
     watch.lap(Stage::Print);
     if args.timings {

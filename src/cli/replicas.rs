@@ -5,8 +5,8 @@
 //! are missing show in `replicas.json`, on stderr and in the exit code.
 
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use schemars::JsonSchema;
@@ -189,7 +189,7 @@ fn run_all(job: &Job, folder: &RunFolder, count: u32, threads: usize) -> Result<
                     if number >= count {
                         break;
                     }
-                    let finished = run_one(job, number, folder);
+                    let Some(finished) = run_one(job, number, folder).transpose() else { break };
                     ended.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((number, finished));
                 }
             });
@@ -200,21 +200,28 @@ fn run_all(job: &Job, folder: &RunFolder, count: u32, threads: usize) -> Result<
     ended.into_iter().map(|(number, finished)| Ok((number, finished?))).collect()
 }
 
-fn run_one(job: &Job, number: u32, folder: &RunFolder) -> Result<Finished, Failure> {
-    let folder = folder.replica(number + 1)?;
+/// `None`: a signal came before it began, and nothing is left of it.
+fn run_one(job: &Job, number: u32, folder: &RunFolder) -> Result<Option<Finished>, Failure> {
     let mut scenario = job.scenario.clone();
     scenario.seed = seed_of(scenario.seed, number);
-    let setup = Setup::new(&scenario, job.trace, &run_id(&scenario, job.trace))?;
-    let own = Job { scenario: &scenario, setup: &setup, display: None, ..*job };
-    let ready = (job.target == TargetArg::Live)
-        .then(|| Ready::make(&scenario, job.trace, &setup, job.preflight.peak_live_sessions))
-        .transpose()?;
-    let finished = drive(&own, ready, &folder, &mut Stopwatch::start())?;
+    let setup = Setup::new(&scenario, &job.trace, &run_id(&scenario, &job.trace))?;
+    let own = Job { scenario: &scenario, setup: &setup, display: None, trace: Arc::clone(&job.trace), ..*job };
+    let ready = match job.target {
+        TargetArg::Virtual => None,
+        TargetArg::Live => {
+            let peak_live = job.preflight.peak_live_sessions;
+            let made = Ready::make_unless(job.signals, &scenario, &job.trace, &setup, peak_live)?;
+            let Some(ready) = made else { return Ok(None) };
+            Some(ready)
+        }
+    };
+    let folder = folder.replica(number + 1)?;
+    let finished = drive(own, ready, &folder, &mut Stopwatch::start())?;
     if let Some(terminal) = job.display {
         let ended = format!("{} of seed {}: {} ok", folder.name(), scenario.seed, finished.summary.completed);
         terminal.messages.progress(ended);
     }
-    Ok(finished)
+    Ok(Some(finished))
 }
 
 /// Seed of replica `number`, from 0.

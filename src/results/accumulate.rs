@@ -12,7 +12,7 @@ use super::latency::LatencyTally;
 use super::modes::ModeTallies;
 use super::outcomes::{ErrorTally, Outcomes, is_failure};
 use super::seen::{self, Renumbered, Rows, Seen};
-use super::sessions::{Names, SessionTallies};
+use super::sessions::SessionTallies;
 use super::starvation::{Cause, CauseLine, Diagnosis, Signals, assess, diagnose};
 use super::stats::share;
 use super::summary::{Lengths, RunSummary, SUMMARY_VERSION};
@@ -145,10 +145,6 @@ impl Accumulator {
         self.lengths.shorter_but_ok += u64::from(shorter && !is_failure(request.outcome));
     }
 
-    fn names(&self) -> Names<'_> {
-        Names { sessions: &self.session_ids, workers: &self.worker_names }
-    }
-
     /// Requests planned and recorded.
     fn accounted(&self, facts: &RunFacts, info: &RunInfo) -> Result<(u64, u64), SummaryError> {
         let planned = if facts.planned > 0 { facts.planned } else { info.requests };
@@ -183,7 +179,7 @@ impl Accumulator {
             some_account: !facts.workers.is_empty(),
             unmatched_sessions: self.sessions.unmatched(&self.session_ids, &facts.sessions, info.sessions),
         });
-        let mut sessions = self.sessions.rows(self.names(), &facts.sessions);
+        let mut sessions = self.sessions.rows(&self.session_ids, &self.worker_names, &facts.sessions);
         let fairness = assess(&mut sessions);
         let workers = self.workers.rows(&self.worker_names, &info.workers, &facts.workers);
         let spread = workers::spreads(&workers);

@@ -27,7 +27,9 @@ pub mod starvation;
 pub mod stats;
 mod summary;
 pub mod sweep;
+mod turns;
 mod vocabulary;
+mod word;
 mod workers;
 
 pub use accumulate::{Accumulator, SummaryError};
@@ -51,4 +53,5 @@ pub use starvation::{
     Room, SlotShortage, Starved,
 };
 pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
+pub use word::Word;
 pub use workers::{Concentration, RoleSpread, Transfers, WorkerRow};

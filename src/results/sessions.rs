@@ -3,17 +3,19 @@
 //! Direct share: turns that went direct to the session's D and ended ok, over the turns sent after the first turn present.
 //! The first turn never can go direct, and a turn never sent says nothing about routing.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::Percentile;
 use super::distribution::ms;
 use super::seen::{Name, Seen};
 use super::stats::share;
+use super::turns::{Turn, Turns};
 use super::vocabulary::Vocabulary;
-use super::{Metric, Percentile, is_failure};
-use crate::record::{ExecutionMode, ModeReason, Outcome, SessionFacts};
+use super::word::Word;
+use crate::record::{ExecutionMode, ModeReason, SessionFacts};
 
 /// One row of the session table, a line of `sessions.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -33,9 +35,11 @@ pub struct SessionRow {
     /// Largest prompt, tokens.
     pub peak_input_tokens: u32,
     /// Decode (or colocated) workers that served it, by name.
-    pub workers: Vec<String>,
+    #[schemars(with = "Vec<String>")]
+    pub workers: Vec<Word>,
     /// The worker most of its turns were meant for.
-    pub pinned_worker: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub pinned_worker: Option<Word>,
     /// Turns sent after the first turn present: the base of the two shares.
     pub later_turns: u64,
     /// Those that went direct to D and ended ok.
@@ -81,24 +85,12 @@ pub struct SessionRow {
     pub pattern: String,
 }
 
-/// One turn as its session remembers it; ordered as in the trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
-    turn_id: u32,
-    line: u32,
-    mode: ExecutionMode,
-    reason: ModeReason,
-    outcome: Outcome,
-}
-
-/// A run may have many sessions of one turn: what one holds is small, and grows one by one.
+/// A run may have many sessions of one turn: what one holds is small. Its turns are in [`Turns`].
 #[derive(Debug)]
 struct SessionTally {
     first_scheduled_ns: u64,
     /// First send and last end; `None` while nothing was sent.
     live_ns: Option<(u64, u64)>,
-    turns: Vec<Turn>,
-    e2e_ns: Vec<u64>,
     peak_input_tokens: u32,
     peak_context_tokens: u64,
     workers: Vec<OnWorker>,
@@ -116,13 +108,9 @@ struct OnWorker {
 
 /// All sessions, by the number of their id: in the order their first records came.
 #[derive(Debug, Default)]
-pub(super) struct SessionTallies(Vec<SessionTally>);
-
-/// The names behind the numbers.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Names<'a> {
-    pub sessions: &'a Vocabulary,
-    pub workers: &'a Vocabulary,
+pub(super) struct SessionTallies {
+    sessions: Vec<SessionTally>,
+    turns: Turns,
 }
 
 impl SessionRow {
@@ -135,34 +123,45 @@ impl SessionRow {
 impl SessionTallies {
     pub(super) fn add(&mut self, request: &Seen) {
         let ix = request.session.ix as usize;
-        if self.0.len() <= ix {
-            self.0.resize_with(ix + 1, SessionTally::new);
+        if self.sessions.len() <= ix {
+            self.sessions.resize_with(ix + 1, SessionTally::new);
         }
-        self.0[ix].add(request);
+        self.sessions[ix].add(request);
+        self.turns.push(request);
     }
 
     /// Mean over sessions of their largest prompt with its answer, tokens.
     pub(super) fn mean_peak_context(&self) -> Option<f64> {
-        share(self.0.iter().map(|tally| tally.peak_context_tokens).sum(), self.0.len() as u64)
+        let peaks = self.sessions.iter().map(|tally| tally.peak_context_tokens);
+        share(peaks.sum(), self.sessions.len() as u64)
     }
 
-    /// Rows by arrival rank. Without facts (an unfinished run) the rank is the order of the first scheduled turns.
-    pub(super) fn rows(&self, names: Names, facts: &[SessionFacts]) -> Vec<SessionRow> {
-        let facts: HashMap<&str, &SessionFacts> = facts.iter().map(|fact| (fact.session_id.as_str(), fact)).collect();
-        let mut order: Vec<(&SessionTally, &str)> = self.0.iter().zip(names.sessions.list().iter()).collect();
-        order.sort_by_key(|(tally, _)| tally.first_scheduled_ns);
-        let row = |(ix, (tally, id)): (usize, &(&SessionTally, &str))| {
-            tally.row(id, names.workers, ix as u32 + 1, facts.get(id).copied())
+    /// Rows by arrival rank; the turns go. Without facts (an unfinished run) the rank is the order of the first scheduled
+    /// turns.
+    pub(super) fn rows(&mut self, ids: &Vocabulary, workers: &Vocabulary, facts: &[SessionFacts]) -> Vec<SessionRow> {
+        let mut facts_of = vec![None; self.sessions.len()];
+        for facts in facts {
+            if let Some(ix) = ids.find(&facts.session_id) {
+                facts_of[ix as usize] = Some(facts);
+            }
+        }
+        let mut order: Vec<usize> = (0..self.sessions.len()).collect();
+        order.sort_by_key(|ix| self.sessions[*ix].first_scheduled_ns);
+        let ranked = |(ix, before): (usize, u32)| (facts_of[ix].map_or(before + 1, |facts| facts.arrival_rank), ix);
+        let mut ranks: Vec<(u32, usize)> = order.into_iter().zip(0..).map(ranked).collect();
+        ranks.sort_by_key(|(rank, _)| *rank);
+        let workers: Vec<Word> = workers.list().iter().map(Word::from).collect();
+        let turns = std::mem::take(&mut self.turns).by_session(self.sessions.len());
+        let row = |(rank, ix): (u32, usize)| {
+            self.sessions[ix].row(ids.list().get(ix as u32), &turns.of(ix), &workers, rank, facts_of[ix])
         };
-        let mut rows: Vec<SessionRow> = order.iter().enumerate().map(row).collect();
-        rows.sort_by_key(|row| row.arrival_rank);
-        rows
+        ranks.into_iter().map(row).collect()
     }
 
     /// Most sessions at once between their first send and their last end, of those that asked for a slot.
     pub(super) fn most_live(&self, ids: &Vocabulary, rows: &[SessionRow]) -> u64 {
         let asking = rows.iter().filter(|row| row.asks_for_slot());
-        let tallies = asking.filter_map(|row| ids.find(&row.session_id)).map(|ix| &self.0[ix as usize]);
+        let tallies = asking.filter_map(|row| ids.find(&row.session_id)).map(|ix| &self.sessions[ix as usize]);
         let mut edges: Vec<(u64, i64)> =
             tallies.filter_map(|tally| tally.live_ns).flat_map(|(first, last)| [(first, 1), (last, -1)]).collect();
         // A session that ends when another begins makes room for it.
@@ -176,7 +175,7 @@ impl SessionTallies {
 
     /// Sessions of the run without a record, and sessions with records that are not in the run.
     pub(super) fn unmatched(&self, ids: &Vocabulary, facts: &[SessionFacts], sessions: u64) -> (u64, u64) {
-        let recorded = self.0.len() as u64;
+        let recorded = self.sessions.len() as u64;
         if facts.is_empty() {
             let known = if sessions > 0 { sessions } else { recorded };
             return (known.saturating_sub(recorded), recorded.saturating_sub(known));
@@ -192,8 +191,6 @@ impl SessionTally {
         SessionTally {
             first_scheduled_ns: u64::MAX,
             live_ns: None,
-            turns: Vec::new(),
-            e2e_ns: Vec::new(),
             peak_input_tokens: 0,
             peak_context_tokens: 0,
             workers: Vec::new(),
@@ -208,19 +205,6 @@ impl SessionTally {
             self.live_ns = Some((first.min(sent_ns), last.max(request.ended_ns)));
         }
         self.peak_input_tokens = self.peak_input_tokens.max(request.input_tokens);
-        let turn = Turn {
-            turn_id: request.turn_id,
-            line: request.trace_line,
-            mode: request.mode,
-            reason: request.reason,
-            outcome: request.outcome,
-        };
-        push(&mut self.turns, turn);
-        if request.outcome.is_ok()
-            && let Some(e2e) = request.ns(Metric::E2e)
-        {
-            push(&mut self.e2e_ns, e2e);
-        }
         if let Some(Name { ix, .. }) = request.decode_worker_actual {
             self.on(ix).served = true;
         }
@@ -237,14 +221,13 @@ impl SessionTally {
         &mut self.workers[at]
     }
 
-    fn row(&self, id: &str, workers: &Vocabulary, rank: u32, facts: Option<&SessionFacts>) -> SessionRow {
-        let name = |on: &OnWorker| workers.list().get(on.worker);
-        let served_by: BTreeSet<&str> = self.workers.iter().filter(|on| on.served).map(name).collect();
+    /// `turns` in the order of the trace, `workers` by their numbers.
+    fn row(&self, id: &str, turns: &[Turn], workers: &[Word], rank: u32, facts: Option<&SessionFacts>) -> SessionRow {
+        let name = |on: &OnWorker| &workers[on.worker as usize];
+        let served_by: BTreeSet<&Word> = self.workers.iter().filter(|on| on.served).map(name).collect();
         let meant = self.workers.iter().filter(|on| on.meant > 0);
-        let meant_for: BTreeMap<&str, u64> = meant.map(|on| (name(on), on.meant.into())).collect();
-        let mut turns = self.turns.clone();
-        turns.sort_unstable();
-        let mut e2e = self.e2e_ns.clone();
+        let meant_for: BTreeMap<&Word, u64> = meant.map(|on| (name(on), on.meant.into())).collect();
+        let mut e2e: Vec<u64> = turns.iter().filter_map(|turn| turn.e2e_ns()).collect();
         e2e.sort_unstable();
         let sum: u128 = e2e.iter().map(|ns| u128::from(*ns)).sum();
         let later: Vec<&Turn> = turns.iter().skip(1).filter(|turn| turn.was_sent()).collect();
@@ -253,14 +236,14 @@ impl SessionTally {
         let modes = |mode: ExecutionMode| turns.iter().filter(|turn| turn.mode == mode).count() as u64;
         SessionRow {
             session_id: id.into(),
-            arrival_rank: facts.map_or(rank, |facts| facts.arrival_rank),
+            arrival_rank: rank,
             turns: facts.map_or(turns.len() as u64, |facts| facts.planned_turns.into()),
             sent: turns.iter().filter(|turn| turn.was_sent()).count() as u64,
             ok: turns.iter().filter(|turn| turn.outcome.is_ok()).count() as u64,
             incomplete: facts.is_some_and(|facts| facts.incomplete),
             peak_input_tokens: self.peak_input_tokens,
-            workers: served_by.into_iter().map(String::from).collect(),
-            pinned_worker: most_frequent(&meant_for).map(String::from),
+            workers: served_by.into_iter().cloned().collect(),
+            pinned_worker: most_frequent(&meant_for).cloned(),
             later_turns,
             direct_turns,
             direct_share: share(direct_turns, later_turns),
@@ -281,44 +264,6 @@ impl SessionTally {
             usage_when_asked: facts.and_then(|facts| facts.usage_when_asked),
             starved: false,
             pattern: turns.iter().map(Turn::letter).collect(),
-        }
-    }
-}
-
-impl Turn {
-    fn was_sent(&self) -> bool {
-        self.outcome.is_ok() || self.outcome == Outcome::Cancelled || is_failure(self.outcome)
-    }
-
-    fn is_direct(&self) -> bool {
-        self.mode == ExecutionMode::KvcacheDirectToDSession && self.outcome.is_ok()
-    }
-
-    /// Every session that goes direct was placed once: that is no reason against it.
-    fn is_good_seed(&self) -> bool {
-        self.mode == ExecutionMode::KvcacheSeed && self.outcome.is_ok()
-    }
-
-    fn letter(&self) -> char {
-        match self.outcome {
-            Outcome::Truncated => 'T',
-            Outcome::Aborted | Outcome::Error | Outcome::Timeout => 'E',
-            Outcome::Cancelled | Outcome::Skipped => '-',
-            Outcome::Ok if self.mode.is_fallback() => 'F',
-            Outcome::Ok => match self.mode {
-                ExecutionMode::KvcacheDirectToDSession => 'D',
-                ExecutionMode::KvcacheSeed => 'S',
-                ExecutionMode::KvcacheReseed => 'R',
-                ExecutionMode::DpColocated
-                | ExecutionMode::PdRouter
-                | ExecutionMode::PdRouterTurn1
-                | ExecutionMode::FallbackSessionCap
-                | ExecutionMode::FallbackNoCapacity
-                | ExecutionMode::FallbackAdmissionRejected
-                | ExecutionMode::FallbackWorkerUnhealthy
-                | ExecutionMode::FallbackOpenFailed
-                | ExecutionMode::NotSent => '.',
-            },
         }
     }
 }

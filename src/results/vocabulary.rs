@@ -1,6 +1,9 @@
 //! Words by number: those of a row group, of a column, of a run.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 /// Words one after the other in one piece of memory, numbered from 0.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -13,7 +16,9 @@ pub(super) struct WordList {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Vocabulary {
     list: WordList,
-    numbers: HashMap<Box<str>, u32>,
+    /// Their numbers, by the hash of the word: the words themselves are in the list alone.
+    numbers: HashTable<u32>,
+    hasher: RandomState,
 }
 
 impl WordList {
@@ -46,18 +51,22 @@ impl WordList {
 impl Vocabulary {
     /// The number of `word`, a new one if it was never met.
     pub(super) fn number(&mut self, word: &str) -> u32 {
-        if let Some(number) = self.numbers.get(word) {
-            return *number;
+        let Vocabulary { list, numbers, hasher } = self;
+        let is_same = |number: &u32| list.get(*number) == word;
+        match numbers.entry(hasher.hash_one(word), is_same, |number| hasher.hash_one(list.get(*number))) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => {
+                let number = list.len() as u32;
+                entry.insert(number);
+                list.push(word);
+                number
+            }
         }
-        let number = self.list.len() as u32;
-        self.list.push(word);
-        self.numbers.insert(word.into(), number);
-        number
     }
 
     /// The number of `word`, if it was met.
     pub(super) fn find(&self, word: &str) -> Option<u32> {
-        self.numbers.get(word).copied()
+        self.numbers.find(self.hasher.hash_one(word), |number| self.list.get(*number) == word).copied()
     }
 
     /// The words by number.

@@ -253,6 +253,23 @@ fn a_full_disk_stops_the_run() {
     );
 }
 
+#[test]
+fn a_disk_that_is_full_from_the_first_byte_leaves_no_folder_in_the_way() {
+    let scratch = with_trace();
+    let attempts = ["--name full", "--name full --replicas 2", "--name full --overwrite"];
+    for args in attempts {
+        let ran = limited(&scratch, "ulimit -f 0", &format!("replay trace.jsonl -q {args}")).code(1);
+        assert!(ran.stderr.starts_with("error: cannot write outputs/full/"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("hint: raise the limit") && ran.stdout.is_empty(), "{ran:?}");
+        assert!(!scratch.join("outputs/full").exists(), "{args}");
+    }
+    // Of a run that was killed before it wrote anything.
+    fs::create_dir_all(scratch.join("outputs/full")).unwrap();
+    replay(&scratch, &["--name", "full"]).code(0);
+    let ran = replay(&scratch, &["--name", "full"]).code(2);
+    assert!(ran.stderr.contains("the run folder outputs/full exists"), "{}", ran.stderr);
+}
+
 /// The binary under a limit of the shell.
 fn limited(scratch: &Scratch, limit: &str, args: &str) -> Ran {
     let script = format!("{limit}; exec \"$0\" {args}");

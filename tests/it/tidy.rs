@@ -77,7 +77,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("rustix", &["live", "cli/stdout.rs"]),
     ("xxhash_rust", &["kv", "node", "cli/folder/left.rs"]),
     ("rmp", &["kv/wire"]),
-    ("hashbrown", &["kv/index"]),
+    ("hashbrown", &["kv/index", "results/vocabulary.rs"]),
     ("toml", &["scenario"]),
     ("strsim", &["base/nearest.rs"]),
     ("statrs", &["results/stats.rs"]),

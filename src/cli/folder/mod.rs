@@ -2,7 +2,8 @@
 //!
 //! Owns the claim of a folder and the list of files in it. A folder that exists is never written into, unless
 //! `--overwrite` is given and nothing in it is foreign. Invariant: one folder, one run: the claim is an exclusive
-//! `create_dir` and a lock on the directory, which the kernel drops with the process.
+//! `create_dir` and a lock on the directory, which the kernel drops with the process. A folder into which nothing came
+//! belongs to nobody: it goes with its claim, and one that is found is taken.
 
 mod host;
 pub mod jsonl;
@@ -74,6 +75,13 @@ pub struct RunFolder {
     _lock: Option<File>,
 }
 
+/// A folder that holds nothing would only be in the way of the next attempt; another is not removed by this.
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
 impl RunFolder {
     /// Refuses what a claim would refuse, as far as that shows without making anything: before any work is done.
     pub fn check(wanted: &Wanted) -> Result<(), Failure> {
@@ -81,6 +89,7 @@ impl RunFolder {
         let path = wanted.output_dir.join(name);
         match path.symlink_metadata() {
             Ok(_) if wanted.overwrite => Leftovers::find(&path).map(drop),
+            Ok(_) if is_empty(&path) => Ok(()),
             Ok(_) => Err(is_taken(&path)),
             Err(_) => Ok(()),
         }
@@ -171,9 +180,19 @@ fn claim_named(wanted: &Wanted, name: &str) -> Result<RunFolder, Failure> {
             Leftovers::find(folder.path())?.remove()?;
             Ok(folder)
         }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && is_empty(&path) => {
+            let folder = lock(path)?;
+            // Another program may have claimed and filled it just before.
+            if is_empty(folder.path()) { Ok(folder) } else { Err(is_taken(folder.path())) }
+        }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(is_taken(&path)),
         Err(error) => Err(cannot_create(&path, &error)),
     }
+}
+
+/// Left by a run that was killed before it wrote anything, or made for one.
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn is_taken(path: &Path) -> Failure {

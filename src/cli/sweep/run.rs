@@ -122,19 +122,21 @@ impl Runner<'_> {
         let run_id = cell.run_id.as_deref().unwrap_or_default();
         let setup = Setup::new(&scenario, &trace, run_id).map_err(|error| Broken::Input(error.to_string()))?;
         let preflight = preflight(&scenario, &trace);
-        let ready = (self.target == TargetArg::Live)
-            .then(|| {
-                let caches = make_cold(cell, &scenario, self.flush, self.terminal)?;
-                let mut ready = Ready::make(&scenario, &trace, &setup, preflight.peak_live_sessions)?;
+        let ready = match self.target {
+            TargetArg::Virtual => None,
+            TargetArg::Live => {
+                let caches = make_cold(cell, &scenario, self.flush, self.terminal).map_err(Broken::Run)?;
+                let peak_live = preflight.peak_live_sessions;
+                let made = Ready::make_unless(self.signals, &scenario, &trace, &setup, peak_live);
+                let Some(mut ready) = made.map_err(Broken::Run)? else { return Ok(RunState::Interrupted) };
                 ready.caches = caches;
                 ready.tell(&scenario, self.terminal);
-                Ok(ready)
-            })
-            .transpose()
-            .map_err(Broken::Run)?;
+                Some(ready)
+            }
+        };
         let folder = self.folder.begin(cell).map_err(Broken::Run)?;
         let job = Job {
-            trace: &trace,
+            trace,
             scenario: &scenario,
             setup: &setup,
             preflight: &preflight,
@@ -143,7 +145,7 @@ impl Runner<'_> {
             display: None,
             target: self.target,
         };
-        let finished = drive(&job, ready, &folder, &mut Stopwatch::start()).map_err(Broken::Run)?;
+        let finished = drive(job, ready, &folder, &mut Stopwatch::start()).map_err(Broken::Run)?;
         Ok(finished.summary.run.state)
     }
 }

@@ -138,7 +138,7 @@ pub(super) async fn admit(
         status: Some(reply.status),
         message: format!("{worker}: the answer on admission cannot be read: {error}"),
     })?;
-    let evicted: Vec<SessionIx> = answer.evicted.iter().filter_map(|id| line.sessions.get(id).copied()).collect();
+    let evicted: Vec<SessionIx> = answer.evicted.iter().filter_map(|id| line.session(id)).collect();
     Ok(AdmitAnswer {
         can_admit: answer.can_admit,
         reason: reason(&answer),

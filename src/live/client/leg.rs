@@ -28,6 +28,10 @@ const MOST_EVENT: usize = 16 << 20;
 /// Longest wait for the end of a body whose answer is complete, so that its connection can be kept.
 const DRAIN: Duration = Duration::from_millis(500);
 
+/// What is wrong with tokens for a prompt that the server cannot have read.
+const UNREAD: &str =
+    "the answer was complete before the server had taken in the whole request: it answers something else";
+
 /// Longest wait for that end before the answer is told: servers send it right behind the end mark.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Turns of the runtime in which a connection whose body has been read is back among the kept ones of the general client.
@@ -253,16 +257,18 @@ async fn stream(line: &Line, end: &mut LegEnd, mut response: Response, asked: As
         if let Err((class, message)) = wrong {
             return end.fail(class, message);
         }
-        if end.tally.done {
-            end.rest = Some(response).filter(|response| !response.is_over());
-            break;
-        }
-        if !more {
+        if end.tally.done || !more {
             break;
         }
         patience.hear(at.unwrap_or_else(|| line.clock.now()), end.tally.first.is_some());
     }
-    end.finish = Some(end.tally.verdict());
+    let verdict = end.tally.verdict();
+    // A server may refuse a request that it has not read, but nobody can answer such a prompt. Its connection goes too.
+    if matches!(verdict, Finish::Length | Finish::Stop) && !response.request_has_left() {
+        return end.fail(ErrorClass::BadAnswer, UNREAD.to_owned());
+    }
+    end.rest = Some(response).filter(|response| end.tally.done && !response.is_over());
+    end.finish = Some(verdict);
 }
 
 /// Takes in a piece of the body that came then.

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::base::{Rng, Role, SessionIx, Time, WorkerId};
 use crate::cluster::{PdRouter, RouteAsk};
+use crate::live::client::body::wire_id;
 use crate::live::client::counts::Counts;
 use crate::live::client::fault::REFUSED;
 use crate::live::client::http::{self, ClientError, Http};
@@ -26,6 +27,7 @@ use crate::live::{Heard, Target};
 use crate::protocol::{ErrorClass, Event, Outgoing, RoutingHeader};
 use crate::record::LedgerKind;
 use crate::scenario::Legs;
+use crate::trace::Trace;
 
 /// See the module.
 #[derive(Debug)]
@@ -37,8 +39,9 @@ pub(super) struct Line {
     pub routes: Routes,
     pub outbox: Outbox,
     pub observed: Observed,
-    /// Ids of the sessions, to know them when a worker names one.
-    pub sessions: HashMap<String, SessionIx>,
+    /// The sessions by the ids they have on the wire, to know them when a worker names one.
+    sessions: Vec<SessionIx>,
+    trace: Arc<Trace>,
     workers: BTreeMap<WorkerId, Arc<Site>>,
     router: Option<Arc<Site>>,
     joiner: Mutex<Joiner>,
@@ -71,13 +74,19 @@ pub(super) struct OnWorker {
     worker: WorkerId,
 }
 
+fn by_wire_id(trace: &Trace, session_mark: &str) -> Vec<SessionIx> {
+    let mut sessions: Vec<SessionIx> = (0..trace.sessions.len() as u32).map(SessionIx).collect();
+    sessions.sort_by_cached_key(|session| wire_id(&trace.sessions[session.ix()].id, session_mark));
+    sessions
+}
+
 impl Line {
     pub fn new(
         target: Arc<Target>,
         clock: Clock,
         heard: mpsc::Sender<Heard>,
         outbox: Outbox,
-        sessions: HashMap<String, SessionIx>,
+        trace: &Arc<Trace>,
         seed: u64,
     ) -> Result<Line, ClientError> {
         let path = target.dialect.path();
@@ -102,7 +111,8 @@ impl Line {
             routes: Routes::default(),
             outbox,
             observed: Observed::default(),
-            sessions,
+            sessions: by_wire_id(trace, &target.session_mark),
+            trace: Arc::clone(trace),
             workers,
             router,
             joiner: Mutex::new(joiner),
@@ -110,6 +120,17 @@ impl Line {
             echo: Mutex::default(),
             target,
         })
+    }
+
+    /// Its id on the wire.
+    pub fn wire_id(&self, session: SessionIx) -> String {
+        wire_id(&self.trace.sessions[session.ix()].id, &self.target.session_mark)
+    }
+
+    /// The session with this id on the wire.
+    pub fn session(&self, wire_id: &str) -> Option<SessionIx> {
+        let found = self.sessions.binary_search_by(|session| self.wire_id(*session).as_str().cmp(wire_id));
+        found.ok().map(|at| self.sessions[at])
     }
 
     /// Where generate requests to a worker go.

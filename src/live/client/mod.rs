@@ -48,9 +48,8 @@ use crate::live::clock::Clock;
 use crate::live::probe::RouteMap;
 use crate::live::{Heard, Target};
 use crate::protocol::{Action, AdmitAsk, CallId, Event, Generate, LoadReport, Outgoing};
-use crate::trace::{SessionTrace, Trace};
+use crate::trace::Trace;
 
-use body::wire_id;
 use flight::Flight;
 use landing::Course;
 use line::{Line, locked};
@@ -89,14 +88,12 @@ impl Client {
         clock: Clock,
         heard: mpsc::Sender<Heard>,
     ) -> Result<Client, ClientError> {
-        let id = |session: &SessionTrace| wire_id(&session.id, &target.session_mark);
-        let names = (0..).zip(&trace.sessions).map(|(index, session)| (id(session), SessionIx(index))).collect();
         let outbox = Outbox::new(trace, &target);
         // Rooms must differ between clients of one cluster, and need not be the same again.
         let seed = RandomState::new().hash_one("rooms");
         Ok(Client {
             trace: Arc::clone(trace),
-            line: Arc::new(Line::new(target, clock, heard, outbox, names, seed)?),
+            line: Arc::new(Line::new(target, clock, heard, outbox, trace, seed)?),
             flights: Arc::default(),
             closes: BTreeMap::new(),
         })
@@ -172,7 +169,7 @@ impl Client {
     fn generate(&mut self, generate: Generate) {
         let (tree, request) = (&self.trace.tree, generate.request);
         let prompt = if self.line.reads_prompts() { prefix_keys(tree.ids(generate.prompt)) } else { Vec::new() };
-        let flight = Flight { session_id: self.session_id(generate.session), prompt, generate };
+        let flight = Flight { session_id: self.line.wire_id(generate.session), prompt, generate };
         let (line, flights) = (Arc::clone(&self.line), Arc::clone(&self.flights));
         let (give_up, given_up) = oneshot::channel();
         let before = locked(&self.flights).insert(request, give_up);
@@ -194,7 +191,7 @@ impl Client {
     }
 
     fn open(&mut self, call: CallId, worker: WorkerId, session: SessionIx) {
-        let (line, id, closing) = (Arc::clone(&self.line), self.session_id(session), self.closing(worker, session));
+        let (line, id, closing) = (Arc::clone(&self.line), self.line.wire_id(session), self.closing(worker, session));
         tokio::spawn(async move {
             line.begin(Outgoing::Call(call)).await;
             ended(closing).await;
@@ -204,7 +201,7 @@ impl Client {
     }
 
     fn close_session(&mut self, worker: WorkerId, session: SessionIx) {
-        let (line, id, before) = (Arc::clone(&self.line), self.session_id(session), self.closing(worker, session));
+        let (line, id, before) = (Arc::clone(&self.line), self.line.wire_id(session), self.closing(worker, session));
         let (done, closing) = watch::channel(());
         self.closes.retain(|_, closing| closing.has_changed().is_ok());
         self.closes.insert((worker, session), closing);
@@ -216,7 +213,7 @@ impl Client {
     }
 
     fn admit(&mut self, call: CallId, worker: WorkerId, ask: AdmitAsk) {
-        let (line, id) = (Arc::clone(&self.line), self.session_id(ask.session));
+        let (line, id) = (Arc::clone(&self.line), self.line.wire_id(ask.session));
         let closing = self.closing(worker, ask.session);
         tokio::spawn(async move {
             line.begin(Outgoing::Call(call)).await;
@@ -224,10 +221,6 @@ impl Client {
             let result = control::admit(&line, worker, &id, ask).await;
             line.tell(Event::Admission { call, worker, result }).await;
         });
-    }
-
-    fn session_id(&self, session: SessionIx) -> String {
-        wire_id(&self.trace.sessions[session.ix()].id, &self.line.target.session_mark)
     }
 
     /// Calls about one session on one worker keep their order: what follows a close waits for it.

@@ -47,6 +47,14 @@ impl Response {
         }
     }
 
+    /// The request had left whole; of the general client nobody knows better.
+    pub fn request_has_left(&self) -> bool {
+        match self {
+            Response::Plain(answer, _) => answer.request_has_left(),
+            Response::General(_) => true,
+        }
+    }
+
     /// A task of its own gives its connection back, some time after the body has been read.
     pub fn is_given_back_later(&self) -> bool {
         matches!(self, Response::General(_))

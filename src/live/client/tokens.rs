@@ -5,7 +5,7 @@
 //! it extends. Texts are kept per node of the block tree, the least recently used dropped beyond a budget of bytes.
 //! Invariant: one (trace, range of ids) gives the same tokens everywhere, whatever was kept or dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -40,8 +40,7 @@ struct NodeText {
 
 #[derive(Debug)]
 struct Cache {
-    // By node; most are empty.
-    nodes: Vec<NodeText>,
+    nodes: HashMap<NodeId, NodeText>,
     by_use: BTreeMap<u64, NodeId>,
     uses: u64,
     bytes: usize,
@@ -59,8 +58,7 @@ struct Part {
 impl Tokens {
     /// Ids are `ids.0` and the `ids.1 - 1` after it; `budget` bytes of text are kept.
     pub fn new(trace: &Arc<Trace>, ids: (u32, u32), budget: usize) -> Tokens {
-        let nodes = (0..trace.tree.node_count()).map(|_| NodeText::default()).collect();
-        let cache = Cache { nodes, by_use: BTreeMap::new(), uses: 0, bytes: 0, budget };
+        let cache = Cache { nodes: HashMap::new(), by_use: BTreeMap::new(), uses: 0, bytes: 0, budget };
         let ids = BlockTokens::new(ids.0, ids.1);
         let width = ids.last().to_string().len() + 1;
         Tokens { trace: Arc::clone(trace), ids, width, cache }
@@ -119,7 +117,7 @@ impl Tokens {
                 continue;
             }
             self.fill(part.node, end);
-            let node = &self.cache.nodes[part.node.ix()];
+            let node = &self.cache.nodes[&part.node];
             let node_start = trace.tree.start(part.node);
             let bounds = |block: u32| {
                 let ix = (block - node_start) as usize;
@@ -143,7 +141,7 @@ impl Tokens {
     fn fill(&mut self, node: NodeId, end: u32) {
         let tree = &self.trace.tree;
         let wanted = (end - tree.start(node)) as usize;
-        let text = &mut self.cache.nodes[node.ix()];
+        let text = self.cache.nodes.entry(node).or_default();
         let before = text.bytes();
         let missing = wanted.saturating_sub(text.ends.len());
         text.text.reserve_exact(missing * tree.block_size() as usize * self.width + Decimal::ROOM);
@@ -176,9 +174,8 @@ impl Cache {
     fn touch(&mut self, node: NodeId, more: usize) {
         self.bytes += more;
         self.uses += 1;
-        let text = &mut self.nodes[node.ix()];
-        self.by_use.remove(&text.used);
-        text.used = self.uses;
+        let used = self.nodes.get_mut(&node).map(|text| std::mem::replace(&mut text.used, self.uses));
+        used.map(|used| self.by_use.remove(&used));
         self.by_use.insert(self.uses, node);
     }
 
@@ -190,7 +187,7 @@ impl Cache {
     }
 
     fn drop(&mut self, node: NodeId) {
-        let dropped = std::mem::take(&mut self.nodes[node.ix()]);
+        let Some(dropped) = self.nodes.remove(&node) else { return };
         self.by_use.remove(&dropped.used);
         self.bytes -= dropped.bytes();
     }

@@ -78,7 +78,7 @@ fn side(rows: &[&SessionRow]) -> Option<SessionSide> {
         direct_share: over(|row| row.direct_share),
         mean_e2e_ms: over(|row| row.mean_e2e_ms),
         main_reason: first.main_reason,
-        pinned_worker: first.pinned_worker.clone(),
+        pinned_worker: first.pinned_worker.as_deref().map(String::from),
         pattern: first.pattern.clone(),
     })
 }

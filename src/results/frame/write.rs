@@ -49,7 +49,9 @@ pub trait Columns {
     fn schema(&self) -> ArrowSchema;
     /// Adds a row.
     fn push(&mut self, row: Self::Row<'_>);
-    /// The finished columns; empty ones take their place.
+    /// Makes room for the rows of a group, in columns that have none yet.
+    fn reserve(&mut self);
+    /// The finished columns; empty ones without room take their place.
     fn take(&mut self) -> Vec<(Box<dyn Array>, Encoding)>;
 }
 
@@ -82,6 +84,9 @@ impl<W: Write, C: Columns> FrameWriter<W, C> {
     /// # Errors
     /// When a full row group cannot be written.
     pub fn push(&mut self, row: C::Row<'_>) -> io::Result<()> {
+        if self.rows == 0 {
+            self.columns.reserve();
+        }
         self.columns.push(row);
         self.rows += 1;
         if self.rows == GROUP_ROWS { self.flush() } else { Ok(()) }
@@ -245,9 +250,8 @@ macro_rules! columns {
 
         impl RecordColumns {
             fn new(capacity: usize) -> Self {
-                RecordColumns { capacity, $($field: <$kind as Cell>::builder(capacity),)+ }
+                RecordColumns { capacity, $($field: <$kind as Cell>::builder(0),)+ }
             }
-
         }
 
         impl Columns for RecordColumns {
@@ -265,9 +269,12 @@ macro_rules! columns {
                 $($field.put(&mut self.$field);)+
             }
 
+            fn reserve(&mut self) {
+                $(self.$field = <$kind as Cell>::builder(self.capacity);)+
+            }
+
             fn take(&mut self) -> Vec<(Box<dyn Array>, Encoding)> {
-                let mut full = std::mem::replace(self, RecordColumns::new(self.capacity));
-                vec![$((full.$field.as_box(), <$kind as Cell>::ENCODING),)+]
+                vec![$((self.$field.as_box(), <$kind as Cell>::ENCODING),)+]
             }
         }
     };
@@ -364,6 +371,9 @@ impl Columns for SheetColumns {
             }
         }
     }
+
+    // A sheet has few rows.
+    fn reserve(&mut self) {}
 
     fn take(&mut self) -> Vec<(Box<dyn Array>, Encoding)> {
         let full = std::mem::replace(self, SheetColumns::new(self.names.clone()));

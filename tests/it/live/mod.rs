@@ -3,6 +3,7 @@
 pub mod support;
 
 mod again;
+mod between;
 mod cases;
 mod doctor;
 mod driver;
@@ -10,6 +11,7 @@ mod faults;
 mod flush;
 mod given_up;
 mod index;
+mod legs;
 mod network;
 mod parity;
 mod refusals;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::support::{Rig, block_on, failure, generate_of, target, two_turns};
+use super::support::{Rig, block_on, failure, generate_of, target, trace_of, two_turns};
 use crate::base::{SessionIx, WorkerId};
 use crate::cluster::{ClusterConfig, FaultConfig, RouterConfig, RouterPolicy};
 use crate::engine::EngineConfig;
@@ -19,6 +19,14 @@ fn start([prefill, decode, colocated]: [u16; 3], faults: &[&str]) -> EmbeddedClu
     let config = ClusterConfig { prefill, decode, colocated, router, ..ClusterConfig::default() };
     let faults = faults.iter().map(|text| serde_json::from_str::<FaultConfig>(text).unwrap()).collect();
     let plan = ClusterPlan { faults, speed: 20.0, ..ClusterPlan::new(config, EngineConfig::default(), 64) };
+    EmbeddedCluster::start(plan).unwrap()
+}
+
+/// One P, one D, one colocated worker and the router, none of which takes a body of more than 100,000 bytes.
+fn start_narrow() -> EmbeddedCluster {
+    let config = ClusterConfig { prefill: 1, decode: 1, colocated: 1, ..ClusterConfig::default() };
+    let mut plan = ClusterPlan::new(config, EngineConfig::default(), 64);
+    plan.worker.body_limit = 100_000;
     EmbeddedCluster::start(plan).unwrap()
 }
 
@@ -112,5 +120,28 @@ fn a_prefill_worker_that_fails_ends_the_request_in_either_way_of_joining() {
             assert_eq!(next.finish, Finish::Length, "{legs:?}");
         });
         cluster.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_body_beyond_the_limit_of_a_node_is_413_though_the_node_hangs_up_while_it_comes() {
+    // More than the sockets between them hold.
+    let row = r#"{"session_id":"s","turn_id":0,"timestamp":0,"input_length":700000,"output_length":10}"#;
+    let trace = trace_of(&[row.into()]);
+    let cluster = start_narrow();
+    let routes = [
+        (Legs::Direct, Route::Worker(worker("W0"))),
+        (Legs::Router, Route::Router(RoutingHeader::None)),
+        (Legs::Direct, Route::Router(RoutingHeader::None)),
+    ];
+    for (legs, route) in routes {
+        block_on(async {
+            let mut rig = Rig::new(&trace, speaking_to(&cluster, legs));
+            let answer = rig.finish(Generate { route, ..generate_of(&trace, 0) }).await;
+            let (_, words) = failure(&answer);
+            assert!(words.contains("HTTP 413: "), "{legs:?}: {words}");
+            assert!(words.contains("the body is larger than 100000 bytes"), "{legs:?}: {words}");
+            assert_eq!(answer.http_status, Some(413), "{legs:?}");
+        });
     }
 }

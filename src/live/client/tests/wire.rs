@@ -13,6 +13,7 @@ use super::support::{Rig, answer_to, block_on, failure, generate_of, target, tra
 use crate::live::client::line::locked;
 use crate::live::{Dialect, Target};
 use crate::protocol::{Action, Answer, ErrorClass, Finish};
+use crate::trace::Trace;
 
 /// Ten tokens and the end mark.
 fn events() -> String {
@@ -222,6 +223,11 @@ fn what_is_no_answer_of_http_is_told_as_it_is() {
     }
 }
 
+/// A request that is larger than what the sockets between them hold.
+fn large() -> Arc<Trace> {
+    trace_of(&[r#"{"session_id":"s","turn_id":0,"timestamp":0,"input_length":700000,"output_length":10}"#.into()])
+}
+
 /// A server that reads no more than the head of a request and answers with this; the sockets it holds on to.
 async fn hasty(answer: &'static str, leaves: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -244,9 +250,7 @@ async fn hasty(answer: &'static str, leaves: bool) -> String {
 
 #[test]
 fn an_answer_that_comes_before_the_request_has_left_is_the_answer() {
-    // More than the sockets between them hold.
-    let row = r#"{"session_id":"s","turn_id":0,"timestamp":0,"input_length":700000,"output_length":10}"#;
-    let trace = trace_of(&[row.into()]);
+    let trace = large();
     let refusal = "HTTP/1.1 413 Too Large\r\ncontent-length: 9\r\n\r\ntoo large";
     for leaves in [false, true] {
         block_on(async {
@@ -255,6 +259,30 @@ fn an_answer_that_comes_before_the_request_has_left_is_the_answer() {
             for connections in 1..3 {
                 let answer = rig.finish(generate_of(&trace, 0)).await;
                 assert_eq!(failure(&answer), (ErrorClass::BadRequest, "HTTP 413: too large"));
+                assert_eq!(rig.client.counters().connections, connections, "it is of no more use");
+            }
+        });
+    }
+}
+
+#[test]
+fn tokens_for_a_request_that_the_server_has_not_read_are_no_success() {
+    const EVENT: &str = r#"data: {"text":"a","meta_info":{"completion_tokens":10,"finish_reason":{"type":"length"}}}"#;
+    let trace = large();
+    // With the length of the body it ends by itself, without it the end mark ends it.
+    for (ended, leaves) in [(true, false), (false, false), (true, true)] {
+        let body = format!("{EVENT}\n\ndata: [DONE]\n\n");
+        let length = if ended { format!("content-length: {}\r\n", body.len()) } else { String::new() };
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{length}\r\n{body}");
+        block_on(async {
+            let url = hasty(answer.leak(), leaves).await;
+            let mut rig = Rig::new(&trace, target(&[&url]));
+            for connections in 1..3 {
+                let answer = rig.finish(generate_of(&trace, 0)).await;
+                let (class, words) = failure(&answer);
+                assert_eq!(class, ErrorClass::BadAnswer);
+                assert!(words.contains("before the server had taken in the whole request"), "{words}");
+                assert_eq!((answer.output_tokens, answer.http_status), (10, Some(200)), "what came is told");
                 assert_eq!(rig.client.counters().connections, connections, "it is of no more use");
             }
         });

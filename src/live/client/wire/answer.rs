@@ -62,6 +62,11 @@ impl Answer {
         self.exchange.connection.is_none()
     }
 
+    /// The request has left whole: what is told before that answers another one, or none.
+    pub fn request_has_left(&self) -> bool {
+        self.exchange.unsent.is_empty() && self.exchange.refused.is_none()
+    }
+
     /// Hands what comes next of the body to `each`, in pieces; whether more is to come.
     pub async fn read(&mut self, mut each: impl FnMut(&[u8])) -> Result<bool, Broken> {
         poll_fn(|cx| self.poll_pieces(cx, &mut each)).await

@@ -80,11 +80,9 @@ impl Connection {
         self.unused().is_empty() && waiting.is_err_and(|error| error == Errno::WOULDBLOCK)
     }
 
-    /// Gives back memory that only a large answer needed.
+    /// Gives its memory back: hundreds may wait for their next request.
     pub fn shrink(&mut self) {
-        if self.read.capacity() > LEAST_READ {
-            self.read = Vec::new();
-        }
+        self.read = Vec::new();
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,6 +50,9 @@ struct Shared {
     connections: AtomicU32,
     generated: AtomicU32,
     stopped: AtomicBool,
+    /// Whoever asks what it is gets no answer, once a generate request has come.
+    falls_silent: AtomicBool,
+    unanswered: AtomicUsize,
     /// Header of every answer of a control route.
     named: Option<(String, String)>,
     reply: Box<dyn Fn(&Asked) -> Reply + Send + Sync>,
@@ -102,6 +105,8 @@ impl Fake {
             connections: AtomicU32::new(0),
             generated: AtomicU32::new(0),
             stopped: AtomicBool::new(false),
+            falls_silent: AtomicBool::new(false),
+            unanswered: AtomicUsize::new(0),
             named,
             reply: Box::new(reply),
         });
@@ -126,6 +131,17 @@ impl Fake {
 
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The same, which tells nobody what it is once a generate request has come; connections stay open.
+    pub fn falling_silent(self) -> Fake {
+        self.shared.falls_silent.store(true, Ordering::SeqCst);
+        self
+    }
+
+    /// Questions of what it is that stay without an answer so far.
+    pub fn unanswered(&self) -> usize {
+        self.shared.unanswered.load(Ordering::SeqCst)
     }
 
     /// Connections accepted so far.
@@ -157,6 +173,12 @@ fn serve(shared: &Shared, stream: &TcpStream, connection: u32) -> io::Result<()>
             asked.nth = shared.generated.fetch_add(1, Ordering::SeqCst) + 1;
         }
         shared.asked.lock().unwrap().push(asked.clone());
+        if shared.is_silent_on(&asked) {
+            shared.unanswered.fetch_add(1, Ordering::SeqCst);
+            // Until the client gives up.
+            let _ = reader.read(&mut [0]);
+            return Ok(());
+        }
         let reply = if asked.is_generate() { (shared.reply)(&asked) } else { Reply::Answer(shared.control(&asked)) };
         match reply {
             Reply::Fin => return stream.shutdown(Shutdown::Both),
@@ -168,6 +190,11 @@ fn serve(shared: &Shared, stream: &TcpStream, connection: u32) -> io::Result<()>
 }
 
 impl Shared {
+    fn is_silent_on(&self, asked: &Asked) -> bool {
+        let is_look = matches!(asked.path.as_str(), "/health" | "/v1/models");
+        is_look && self.falls_silent.load(Ordering::SeqCst) && self.generated.load(Ordering::SeqCst) > 0
+    }
+
     fn control(&self, asked: &Asked) -> Script {
         let script = control(asked);
         self.named.iter().fold(script, |script, (header, name)| script.header(header, name))

@@ -150,6 +150,13 @@ impl Script {
     }
 }
 
+impl Piece {
+    /// The same, so many milliseconds later.
+    pub fn after(self, ms: u64) -> Piece {
+        Piece { at: self.at + Duration::from_millis(ms), ..self }
+    }
+}
+
 impl End {
     fn named(name: &str) -> End {
         match name {
