@@ -19,6 +19,7 @@ mod damage;
 mod diff;
 mod docs;
 mod exports;
+mod figures;
 mod installed;
 mod interrupts;
 mod kv;
