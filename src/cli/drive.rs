@@ -116,7 +116,7 @@ fn run_and_write(
     let title = format!("{}: {} requests in {} sessions, {}", folder.name(), info.requests, info.sessions, info.driver);
     let schedule = ready.as_ref().map(|ready| ready.schedule(job.preflight.planned_s));
     let display = job.display.map(|terminal| Display::start(terminal, &title, info.requests, schedule, wall_now()));
-    let accumulator = Accumulator::new(job.percentiles.clone());
+    let accumulator = Accumulator::new(job.percentiles.clone()).with_slos(info.slos);
     let files = Files::create(folder, info.requests).map_err(broken)?;
     watch.lap(Stage::Prepare);
     let mut recorder = Recorder::new(files, accumulator, job.signals, display, watch);

@@ -86,18 +86,26 @@ impl ExportArgs {
             return Err(Failure::input(format!("{} can be read once only", found.requests.display()))
                 .hint("an export reads the records again: give a file"));
         }
+        for (file, _) in self.files().chain(page.map(|file| (file, Form::Html))) {
+            let place = outfile::place(file);
+            let own = place.file_name().and_then(OsStr::to_str).is_some_and(folder::is_own_name);
+            if own && is_in(&place, &found.folder) || is_same(&place, &found.requests) {
+                return Err(
+                    Failure::input(format!("{} is a file of the run itself", file.display())).hint("give another file")
+                );
+            }
+        }
+        self.check_places(page)
+    }
+
+    /// The same of a run that is still to come, but for its own files, which are in a folder of their own.
+    pub fn check_places(&self, page: Option<&Path>) -> Result<(), Failure> {
         let mut taken: Vec<PathBuf> = Vec::new();
         for (file, form) in self.files().chain(page.map(|file| (file, Form::Html))) {
             let place = outfile::place(file);
             if taken.contains(&place) {
                 return Err(Failure::input(format!("two outputs are to be written to {}", file.display()))
                     .hint("give each a file of its own"));
-            }
-            let own = place.file_name().and_then(OsStr::to_str).is_some_and(folder::is_own_name);
-            if own && is_in(&place, &found.folder) || is_same(&place, &found.requests) {
-                return Err(
-                    Failure::input(format!("{} is a file of the run itself", file.display())).hint("give another file")
-                );
             }
             outfile::check(file, form)?;
             taken.push(place);

@@ -15,7 +15,7 @@ use crate::cli::provenance::BareInfo;
 use crate::cli::stored::Stored;
 use crate::cli::terminal::Terminal;
 use crate::record::RunFacts;
-use crate::results::{Accumulator, Batch, Percentiles, RunInfo, RunState, RunSummary};
+use crate::results::{Accumulator, Batch, Percentiles, RunInfo, RunState, RunSummary, Slos};
 
 /// A run as found on disk.
 #[derive(Debug, Clone)]
@@ -28,6 +28,15 @@ pub struct FoundRun {
     pub manifest: Option<RunManifest>,
     /// What is known of its files.
     pub checks: Checks,
+}
+
+/// What a summary is asked for; what is not said is as the run itself has it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asked {
+    /// Percentiles.
+    pub percentiles: Option<Percentiles>,
+    /// Objectives for each request.
+    pub slos: Option<Slos>,
 }
 
 /// What else is gathered while the records are summed up.
@@ -73,33 +82,33 @@ impl FoundRun {
     }
 
     /// The summary, from the records, and the one in the folder when it may be used; says what is missing.
-    pub fn summarise(
-        &self,
-        percentiles: &Percentiles,
-        terminal: &Terminal,
-    ) -> Result<(RunSummary, Option<Stored>), Failure> {
+    pub fn summarise(&self, asked: &Asked, terminal: &Terminal) -> Result<(RunSummary, Option<Stored>), Failure> {
         let nothing = Beside { columns: &[], start: &|| (), add: |(), _| () };
-        let (summary, stored, ()) = self.summarise_beside(percentiles, &nothing, terminal)?;
+        let (summary, stored, ()) = self.summarise_beside(asked, &nothing, terminal)?;
         Ok((summary, stored))
     }
 
     /// The same, and what is gathered of the records beside it.
     pub fn summarise_beside<S>(
         &self,
-        percentiles: &Percentiles,
+        asked: &Asked,
         beside: &Beside<S>,
         terminal: &Terminal,
     ) -> Result<(RunSummary, Option<Stored>, S), Failure> {
         let mut stored = self.stored(terminal);
+        let own = || stored.as_ref().and_then(Stored::percentiles);
+        let percentiles = asked.percentiles.clone().or_else(own).unwrap_or_default();
+        let slos = asked.slos.or_else(|| Some(self.manifest.as_ref()?.info.slos)).unwrap_or_default();
+        let anew = || Accumulator::new(percentiles.clone()).with_slos(slos);
         self.tell_damage(stored.as_ref(), terminal);
-        let (mut summary, mut gathered) = self.sum_up(percentiles, stored.is_none(), beside, terminal)?;
+        let (mut summary, mut gathered) = self.sum_up(&anew, stored.is_none(), beside, terminal)?;
         if let Some(contradictions) = stored.as_ref().and_then(|stored| stored.contradictions(&summary)) {
             let path = self.folder.join(folder::SUMMARY);
             terminal
                 .messages
                 .warning(format!("{} contradicts the records, and is not used: {contradictions}", path.display()));
             stored = None;
-            (summary, gathered) = self.sum_up(percentiles, true, beside, terminal)?;
+            (summary, gathered) = self.sum_up(&anew, true, beside, terminal)?;
         }
         if let Some(stored) = &stored {
             recall_gaps(&mut summary, stored, terminal);
@@ -110,13 +119,13 @@ impl FoundRun {
     /// The summary of the records; `rebuilt` says that it stands alone.
     fn sum_up<S>(
         &self,
-        percentiles: &Percentiles,
+        anew: &dyn Fn() -> Accumulator,
         rebuilt: bool,
         beside: &Beside<S>,
         terminal: &Terminal,
     ) -> Result<(RunSummary, S), Failure> {
         let columns = [Accumulator::columns(), BareInfo::COLUMNS.to_vec(), beside.columns.to_vec()].concat();
-        let start = || Ok((BareInfo::default(), Accumulator::new(percentiles.clone()), (beside.start)()));
+        let start = || Ok((BareInfo::default(), anew(), (beside.start)()));
         let is_bare = self.manifest.is_none();
         let add = |state: &mut (BareInfo, Accumulator, S), batch: &Batch| {
             let (bare, accumulator, gathered) = state;
@@ -142,14 +151,11 @@ impl FoundRun {
     }
 
     /// The summary of files of records that together are one run.
-    pub fn summarise_parts(
-        parts: &[&FoundRun],
-        percentiles: &Percentiles,
-        terminal: &Terminal,
-    ) -> Result<RunSummary, Failure> {
+    pub fn summarise_parts(parts: &[&FoundRun], asked: &Asked, terminal: &Terminal) -> Result<RunSummary, Failure> {
         let columns = [Accumulator::columns(), BareInfo::COLUMNS.to_vec()].concat();
         let mut bare = BareInfo::default();
-        let mut accumulator = Accumulator::new(percentiles.clone());
+        let percentiles = asked.percentiles.clone().unwrap_or_default();
+        let mut accumulator = Accumulator::new(percentiles).with_slos(asked.slos.unwrap_or_default());
         FoundRun::each_batch_of(parts, &columns, terminal, |batch| {
             bare.add(batch);
             accumulator.push_batch(batch);

@@ -15,6 +15,7 @@ use crate::cli::live::LiveArgs;
 use crate::cli::messages::Messages;
 use crate::cli::provenance::run_id;
 use crate::policies::PolicyName;
+use crate::results::Slos;
 use crate::scenario::{self, Overlay, Scenario, Setup};
 use crate::trace::generate::{GenerateError, GenerateSpec, generate};
 use crate::trace::{Format, ReadOptions, TimeUnit, Trace, read_path};
@@ -69,6 +70,10 @@ pub struct ScenarioArgs {
     /// What follows a failed turn: the session goes on, the session stops, the run stops.
     #[arg(long, value_name = "WHAT", value_parser = ["continue", "stop-session", "stop-run"])]
     pub on_turn_failure: Option<String>,
+    /// Objectives in ms that a request should keep to count as good, such as `ttft:2000,e2el:60000` (vLLM's names): goodput is
+    /// the rate of those. They change nothing of the run.
+    #[arg(long, value_name = "METRIC:MS,…")]
+    pub goodput: Option<Slos>,
     #[command(flatten)]
     pub live: LiveArgs,
 }
@@ -200,6 +205,7 @@ impl ScenarioArgs {
 
     fn shorthands(&self) -> Vec<Overlay> {
         let number = |value: Option<u32>| value.map(|number| number.to_string());
+        let slo = |of: fn(&Slos) -> Option<f64>| self.goodput.as_ref().and_then(of).map(|ms| ms.to_string());
         let flags = [
             ("--seed", "seed", self.seed.map(|seed| seed.to_string())),
             ("--time-scale", "replay.time_scale", self.time_scale.clone()),
@@ -209,6 +215,9 @@ impl ScenarioArgs {
             ("--concurrency", "replay.concurrency", number(self.concurrency)),
             ("--max-sessions", "replay.max_sessions", number(self.max_sessions)),
             ("--on-turn-failure", "replay.on_turn_failure", self.on_turn_failure.clone()),
+            ("--goodput", "slo.ttft_ms", slo(|slos| slos.ttft_ms)),
+            ("--goodput", "slo.tpot_ms", slo(|slos| slos.tpot_ms)),
+            ("--goodput", "slo.e2e_ms", slo(|slos| slos.e2e_ms)),
         ];
         let given = flags.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value?)));
         given.map(|(flag, key, value)| Overlay::shorthand(flag, key, &value)).collect()

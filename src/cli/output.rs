@@ -12,13 +12,15 @@ use crate::results::{Percentiles, RunSummary};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Format of what is printed: for the summary, `csv` and `markdown` print its mode table.
-    #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub format: FormatName,
+    /// Format of what is printed [default: table]. Of the summary, `markdown` is a report for a pull request, `csv` its mode
+    /// table.
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<FormatName>,
     /// The same as `--format json`.
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
-    /// Percentiles, 0 (minimum) to 100 (maximum). Default: 50,90,95,99,99.9.
+    /// Percentiles, 0 (minimum) to 100 (maximum). Default: those of the run, else 50,90,95,99,99.9. Tables on a terminal have
+    /// those of them that they know.
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub percentiles: Option<Percentiles>,
     /// End with exit 1 when less than 20 % of a session's later turns went direct, in a run that keeps sessions on D. With
@@ -55,14 +57,24 @@ impl FormatName {
 impl OutputArgs {
     /// The format asked for.
     pub fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.format.format() }
+        if self.json { Format::Json } else { self.format.map(FormatName::format).unwrap_or_default() }
+    }
+
+    /// The format asked for by name.
+    pub fn asked(&self) -> Option<Format> {
+        self.prints().then(|| self.format())
+    }
+
+    /// A format was asked for by name: it is printed whatever else is written.
+    pub fn prints(&self) -> bool {
+        self.json || self.format.is_some()
     }
 
     /// The percentiles asked for; an odd choice is questioned.
-    pub fn percentiles(&self, terminal: &Terminal) -> Percentiles {
-        let percentiles = self.percentiles.clone().unwrap_or_default();
-        percentiles.notes().into_iter().for_each(|note| terminal.messages.warning(note));
-        percentiles
+    pub fn percentiles(&self, terminal: &Terminal) -> Option<Percentiles> {
+        let notes = self.percentiles.iter().flat_map(Percentiles::notes);
+        notes.for_each(|note| terminal.messages.warning(note));
+        self.percentiles.clone()
     }
 
     /// `exit`, or that of a run that broke a threshold when sessions starve and that is one; says so on stderr.
@@ -79,7 +91,8 @@ impl OutputArgs {
         match self.format() {
             Format::Table => render::summary(summary, extras, style),
             Format::Json => json(summary),
-            format @ (Format::Csv | Format::Markdown) => render::modes(summary).render(format, style),
+            Format::Csv => render::modes(summary).render(Format::Csv, style),
+            Format::Markdown => render::markdown(summary, extras),
         }
     }
 }

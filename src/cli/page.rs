@@ -8,13 +8,13 @@ use clap::Args;
 
 use crate::base::words::count;
 use crate::cli::exit::Failure;
-use crate::cli::found::{Beside, FoundRun};
+use crate::cli::found::{Asked, Beside, FoundRun};
 use crate::cli::ledger;
 use crate::cli::outfile::{self, Form};
 use crate::cli::replicas::Replicas;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
-use crate::results::Percentiles;
+use crate::results::RunSummary;
 use crate::results::page::{PageTally, RunPage, replicas_page, run_page};
 use crate::results::render::Table;
 
@@ -22,14 +22,28 @@ use crate::results::render::Table;
 #[derive(Debug, Clone, Args)]
 pub struct PageArgs {
     /// Write one self-contained HTML page with charts and tables to FILE in place of what is printed; `-` for stdout. It
-    /// needs no network.
+    /// needs no network. With --format or --json both come out.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
 }
 
-/// Refuses a place for a page before any work is done for it.
-pub fn check(target: &Path) -> Result<(), Failure> {
-    outfile::check(target, Form::Html)
+impl PageArgs {
+    /// Refuses a place for a page before any work is done for it, and stdout for both the page and what is printed.
+    pub fn check(&self, prints: bool) -> Result<(), Failure> {
+        let Some(target) = &self.html else { return Ok(()) };
+        if prints && outfile::is_stdout(target) {
+            return Err(Failure::input(
+                "both the page and what --format or --json prints are to go to standard output",
+            )
+            .hint("give the page a file, such as --html run.html"));
+        }
+        outfile::check(target, Form::Html)
+    }
+
+    /// Something is printed: there is no page, or its format was asked for.
+    pub fn leaves_stdout(&self, prints: bool) -> bool {
+        self.html.is_none() || prints
+    }
 }
 
 /// Writes a page, and says where it is and how large.
@@ -42,8 +56,8 @@ pub fn write(target: &Path, page: &str, terminal: &Terminal) -> Result<(), Failu
     Ok(())
 }
 
-/// The page of a run.
-pub fn of_run(found: &FoundRun, percentiles: &Percentiles, terminal: &Terminal) -> Result<String, Failure> {
+/// The page of a run, and its summary.
+pub fn of_run(found: &FoundRun, asked: &Asked, terminal: &Terminal) -> Result<(String, RunSummary), Failure> {
     let mut gaps = Vec::new();
     let path = found.events(terminal);
     let counted = match found.manifest.is_some().then(|| ledger::count(&path)) {
@@ -66,11 +80,13 @@ pub fn of_run(found: &FoundRun, percentiles: &Percentiles, terminal: &Terminal) 
     let events = || counted.as_ref().and_then(|_| ledger::each(&path)).into_iter().flatten();
     let start = || PageTally::new(events());
     let beside = Beside { columns: &PageTally::columns(), start: &start, add: PageTally::push_batch };
-    let (summary, _, tally) = found.summarise_beside(percentiles, &beside, terminal)?;
+    let (summary, _, tally) = found.summarise_beside(asked, &beside, terminal)?;
     let manifest = found.manifest.as_ref();
     let name = manifest.map_or_else(|| found.requests.display().to_string(), |manifest| manifest.name.clone());
     let wall_s = manifest.and_then(|manifest| manifest.wall_seconds);
-    Ok(run_page(RunPage { name: &name, summary: &summary, tally, events: counted.as_ref(), gaps: &gaps, wall_s }))
+    let page =
+        run_page(RunPage { name: &name, summary: &summary, tally, events: counted.as_ref(), gaps: &gaps, wall_s });
+    Ok((page, summary))
 }
 
 /// The page of a folder of replicas.

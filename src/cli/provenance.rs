@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::admission::AdmissionBy;
 use crate::base::{Role, WorkerId};
 use crate::replay::Mechanism;
-use crate::results::{Batch, Budgets, GapFacts, RunInfo, RunState, SlotFacts};
+use crate::results::{Batch, Budgets, GapFacts, RunInfo, RunState, Slos, SlotFacts};
 use crate::scenario::{IntegrityConfig, Preflight, Scenario};
 use crate::trace::Trace;
 
@@ -59,6 +59,7 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
             max_schedule_lag_p99_ms: scenario.integrity.max_schedule_lag_p99_ms,
             max_harness_pause_ms: Some(scenario.integrity.max_harness_pause_ms),
         },
+        slos: slos(scenario),
         workers: workers(scenario),
         slots: slots(scenario),
         gaps: preflight.gaps.as_ref().map(|gaps| GapFacts {
@@ -68,6 +69,13 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
         predicted_direct_share: preflight.direct.as_ref().and_then(|direct| of_later_turns(direct.predicted, trace)),
         caches: None,
     }
+}
+
+/// The objectives of a scenario.
+pub fn slos(scenario: &Scenario) -> Slos {
+    let set = |ms: f64| Some(ms).filter(|ms| *ms > 0.0);
+    let slo = scenario.slo;
+    Slos { ttft_ms: set(slo.ttft_ms), tpot_ms: set(slo.tpot_ms), e2e_ms: set(slo.e2e_ms) }
 }
 
 /// A share of all turns as one of those after each session's first, which is how the observed share is counted.
@@ -184,6 +192,7 @@ impl BareInfo {
                 max_schedule_lag_p99_ms: budgets.max_schedule_lag_p99_ms,
                 max_harness_pause_ms: Some(budgets.max_harness_pause_ms),
             },
+            slos: Slos::default(),
             workers: Vec::new(),
             slots: None,
             gaps: None,

@@ -7,10 +7,13 @@ use jiff::Timestamp;
 
 use crate::cli::drive::{Finished, Job, drive};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::export::ExportArgs;
 use crate::cli::folder::{RunFolder, Wanted, path_safe};
+use crate::cli::found::{Asked, FoundRun};
 use crate::cli::inputs::{InputArgs, Inputs, tell_notices};
 use crate::cli::live::{Ready, TargetArg};
 use crate::cli::output::OutputArgs;
+use crate::cli::page::{self, PageArgs};
 use crate::cli::preflight;
 use crate::cli::replicas;
 use crate::cli::signals::Signals;
@@ -34,6 +37,10 @@ Examples:
   # an OpenAI-compatible server
   pdreplay replay --target live --mechanism dp --policy sticky \\
     --worker http://127.0.0.1:8000
+  # requests a second within objectives
+  pdreplay replay --goodput ttft:2000,e2el:60000
+  # with a page to open in a browser
+  pdreplay replay --html run.html
   # stdout holds only the result
   pdreplay replay --json > summary.json";
 
@@ -72,6 +79,10 @@ pub struct ReplayArgs {
     #[arg(long, conflicts_with = "replicas", help_heading = "Output")]
     timings: bool,
     #[command(flatten)]
+    exports: ExportArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -82,6 +93,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     signals.end_at_once(true);
     args.inputs.scenario.live.check(args.target, "--target live")?;
     RunFolder::check(&wanted(args, ""))?;
+    check_files(args)?;
     let mut inputs = args.inputs.resolve()?;
     watch.lap(Stage::Read);
     let jittered = args.replicas > 1
@@ -97,7 +109,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let ready = (is_live && args.replicas == 1).then(make).transpose()?;
     signals.end_at_once(false);
     let folder = claim(args, &inputs)?;
-    let percentiles = args.output.percentiles(terminal);
+    let percentiles = args.output.percentiles(terminal).unwrap_or_default();
     tell_notices(&inputs.trace, &terminal.messages);
     if !args.no_preflight {
         preflight.lines().into_iter().for_each(|line| terminal.messages.note(line));
@@ -120,12 +132,17 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     };
     if args.replicas > 1 {
         let (replicas, exit) = replicas::run(&job, &folder, args.replicas, args.jobs)?;
-        replicas::print(&replicas, &folder, args.output.format(), terminal)?;
+        if let Some(target) = &args.page.html {
+            page::write(target, &page::of_replicas(folder.path(), &replicas), terminal)?;
+        }
+        let format = args.page.leaves_stdout(args.output.prints()).then(|| args.output.format());
+        replicas::print(&replicas, &folder, format, terminal)?;
         let jitter_ms = inputs.scenario.replay.arrival_jitter_ms;
         replicas.hint(jitter_ms, args.inputs.trace.is_none()).into_iter().for_each(|hint| terminal.messages.note(hint));
         return Ok(args.output.exit(exit, replicas.most_starved(), terminal));
     }
     let finished = drive(job, ready, &folder, &mut watch)?;
+    write_files(&folder, args, terminal)?;
     print(&finished, &folder, args, terminal)?;
     watch.lap(Stage::Print);
     if args.timings {
@@ -143,10 +160,41 @@ fn wanted<'a>(args: &'a ReplayArgs, default_name: &'a str) -> Wanted<'a> {
     Wanted { output_dir: &args.output_dir, name: args.name.as_deref(), default_name, overwrite: args.overwrite }
 }
 
+/// Refuses places for the files beside the run before it begins.
+fn check_files(args: &ReplayArgs) -> Result<(), Failure> {
+    if args.replicas > 1 && args.exports.is_some() {
+        return Err(Failure::input("an export is of one run, and --replicas makes several")
+            .hint("export one of them afterwards, such as pdreplay report outputs/NAME/r01 --export …"));
+    }
+    args.page.check(args.output.prints())?;
+    args.exports.check_places(args.page.html.as_deref())
+}
+
+/// What is asked for beside the run folder.
+fn write_files(folder: &RunFolder, args: &ReplayArgs, terminal: &Terminal) -> Result<(), Failure> {
+    if !args.exports.is_some() && args.page.html.is_none() {
+        return Ok(());
+    }
+    let found = FoundRun::open(folder.path(), terminal)?;
+    let asked = Asked::default();
+    if args.exports.is_some() {
+        let (summary, _) = found.summarise(&asked, terminal)?;
+        args.exports.write(&found, &summary, terminal)?;
+    }
+    if let Some(target) = &args.page.html {
+        page::write(target, &page::of_run(&found, &asked, terminal)?.0, terminal)?;
+    }
+    Ok(())
+}
+
 fn print(finished: &Finished, folder: &RunFolder, args: &ReplayArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = folder.path().display();
     let files = format!("{path}/  (summary.json, requests.parquet; pdreplay report {path} --sessions)");
     terminal.messages.settle();
+    if args.exports.takes_stdout() || !args.page.leaves_stdout(args.output.prints()) {
+        terminal.messages.note(format!("files: {files}"));
+        return Ok(());
+    }
     let extras = Extras { wall_s: Some(finished.wall_seconds), files: Some(files) };
     stdout::print(&args.output.summary(&finished.summary, &extras, terminal.style))
 }

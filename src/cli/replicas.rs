@@ -39,18 +39,20 @@ pub const JITTER_NOTE: &str =
     "  replicas: arrivals are jittered by up to 1 ms, since replay.arrival_jitter_ms is 0; --set it to choose";
 
 /// Figures of the bands.
-const FIGURES: [Figure; 11] = [
-    Figure::Completed,
-    Figure::BadShare,
-    Figure::P50Ttft,
-    Figure::P99Ttft,
-    Figure::MeanE2e,
-    Figure::P50E2e,
-    Figure::P99E2e,
-    Figure::RequestThroughput,
-    Figure::OutputThroughput,
-    Figure::DirectShare,
-    Figure::StarvedSessions,
+const FIGURES: [Figure; 13] = [
+    Figure::COMPLETED,
+    Figure::BAD_SHARE,
+    Figure::P50_TTFT,
+    Figure::P99_TTFT,
+    Figure::MEAN_E2E,
+    Figure::P50_E2E,
+    Figure::P99_E2E,
+    Figure::REQUEST_THROUGHPUT,
+    Figure::REQUEST_GOODPUT,
+    Figure::SLO_ATTAINMENT,
+    Figure::OUTPUT_THROUGHPUT,
+    Figure::DIRECT_SHARE,
+    Figure::STARVED_SESSIONS,
 ];
 
 /// Version of `replicas.json`.
@@ -122,8 +124,7 @@ impl Replicas {
         };
         let is_whole = |summary: &&RunSummary| summary.run.state != RunState::Interrupted;
         let whole = begun.iter().map(|(_, replica)| &replica.summary).filter(is_whole);
-        let figures = |summary: &RunSummary| Figures::of(&serde_json::to_value(summary).unwrap_or_default());
-        let whole: Vec<Figures> = whole.map(figures).collect();
+        let whole: Vec<Figures> = whole.map(Figures::of_summary).collect();
         Replicas {
             schema_version: SCHEMA_VERSION,
             asked,
@@ -145,7 +146,7 @@ impl Replicas {
 
     /// Starved sessions of the replica with most of them.
     pub fn most_starved(&self) -> u64 {
-        self.bands.iter().find(|band| band.figure == Figure::StarvedSessions).map_or(0, |band| band.max as u64)
+        self.bands.iter().find(|band| band.figure == Figure::STARVED_SESSIONS).map_or(0, |band| band.max as u64)
     }
 
     /// What is missing, in words.
@@ -156,10 +157,17 @@ impl Replicas {
     }
 }
 
-/// Prints the bands, and says what is missing.
-pub fn print(replicas: &Replicas, folder: &RunFolder, format: Format, terminal: &Terminal) -> Result<(), Failure> {
+/// Prints the bands in a format, if in any, and says what is missing.
+pub fn print(
+    replicas: &Replicas,
+    folder: &RunFolder,
+    format: Option<Format>,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
     terminal.messages.settle();
-    stdout::print(&shown(replicas, format, terminal))?;
+    if let Some(format) = format {
+        stdout::print(&shown(replicas, format, terminal))?;
+    }
     if let Some(shortfall) = replicas.shortfall() {
         terminal.messages.warning(shortfall);
     }

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::export::ExportArgs;
 use crate::cli::folder;
-use crate::cli::found::{FoundRun, parse_json};
+use crate::cli::found::{Asked, FoundRun, parse_json};
 use crate::cli::ledger;
 use crate::cli::output::OutputArgs;
 use crate::cli::page::{self, PageArgs};
@@ -17,9 +17,9 @@ use crate::cli::replicas::{self, Replicas};
 use crate::cli::stdout;
 use crate::cli::sweep;
 use crate::cli::terminal::Terminal;
-use crate::results::RunSummary;
 use crate::results::render::{self, Extras, Format, Table};
 use crate::results::sweep::SweepReport;
+use crate::results::{RunSummary, Slos};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +35,10 @@ Examples:
   pdreplay report outputs/NAME --perfetto trace.json.gz
   # one page with charts, to open in a browser
   pdreplay report outputs/NAME --html run.html
+  # for a pull request
+  pdreplay report outputs/NAME --format markdown
+  # requests within objectives of your own
+  pdreplay report outputs/NAME --goodput ttft:2000,e2el:60000
   # the same, by a file of the folder
   pdreplay report outputs/NAME/requests.jsonl";
 
@@ -53,6 +57,9 @@ pub struct ReportArgs {
     page: PageArgs,
     #[command(flatten)]
     output: OutputArgs,
+    /// Objectives in ms that a request should keep to count as good, such as `ttft:2000,e2el:60000`. Default: those of the run.
+    #[arg(long, value_name = "METRIC:MS,…", help_heading = "Output")]
+    goodput: Option<Slos>,
 }
 
 /// Which table; without one, the summary.
@@ -79,84 +86,133 @@ pub struct TableArgs {
 
 /// Runs it.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
-    args.page.html.as_deref().map(page::check).transpose()?;
-    let percentiles = args.output.percentiles(terminal);
+    args.page.check(args.output.prints())?;
+    let asked = Asked { percentiles: args.output.percentiles(terminal), slos: args.goodput };
     if let Some(replicas) = read_replicas(&args.run, terminal)? {
-        if args.exports.is_some() {
-            return Err(Failure::input(format!("{} holds replicas, not one run", args.run.display()))
-                .hint(format!("give one of them, such as {}", args.run.join(folder::replica_name(1)).display())));
-        }
-        match &args.page.html {
-            Some(target) => page::write(target, &page::of_replicas(&args.run, &replicas), terminal)?,
-            None => stdout::print(&replicas::shown(&replicas, args.output.format(), terminal))?,
-        }
-        if let Some(shortfall) = replicas.shortfall() {
-            terminal.messages.warning(shortfall);
-        }
-        return Ok(args.output.exit(Exit::Ok, replicas.most_starved(), terminal));
+        return args.replicas(&replicas, terminal);
     }
     if let Some(report) = sweep::read_sweep(&args.run, terminal)? {
         return args.sweep(&report, terminal);
     }
     let found = FoundRun::open(&args.run, terminal)?;
     args.exports.check(args.page.html.as_deref(), &found)?;
-    let format = args.output.format();
     if args.tables.events {
-        if args.exports.is_some() {
-            let (summary, _) = found.summarise(&percentiles, terminal)?;
-            args.exports.write(&found, &summary, terminal)?;
+        return args.events(&found, &asked, terminal);
+    }
+    let starved = match &args.page.html {
+        Some(target) if !args.exports.is_some() && !args.output.prints() => {
+            let (page, summary) = page::of_run(&found, &asked, terminal)?;
+            page::write(target, &page, terminal)?;
+            summary.starved_sessions()
+        }
+        _ => args.tables_and_files(&found, &asked, terminal)?.starved_sessions(),
+    };
+    Ok(args.output.exit(Exit::Ok, starved.unwrap_or(0), terminal))
+}
+
+impl ReportArgs {
+    /// Writes all files that are asked for, and prints what is left to print.
+    fn tables_and_files(&self, found: &FoundRun, asked: &Asked, terminal: &Terminal) -> Result<RunSummary, Failure> {
+        let (summary, stored) = found.summarise(asked, terminal)?;
+        self.exports.write(found, &summary, terminal)?;
+        if let Some(target) = &self.page.html {
+            page::write(target, &page::of_run(found, asked, terminal)?.0, terminal)?;
+        }
+        terminal.messages.settle();
+        if self.exports.takes_stdout() || !self.page.leaves_stdout(self.output.prints()) {
+            return Ok(summary);
+        }
+        let format = self.output.format();
+        match (self.tables.of(&summary), stored) {
+            (Some(table), _) => stdout::print(&table.render(format, terminal.style))?,
+            (None, Some(stored)) if format == Format::Json && *asked == Asked::default() => {
+                stdout::print(&stored.text)?;
+            }
+            (None, _) => stdout::print(&self.output.summary(&summary, &extras(found), terminal.style))?,
+        }
+        Ok(summary)
+    }
+
+    fn events(&self, found: &FoundRun, asked: &Asked, terminal: &Terminal) -> Result<Exit, Failure> {
+        if self.exports.is_some() {
+            let (summary, _) = found.summarise(asked, terminal)?;
+            self.exports.write(found, &summary, terminal)?;
         } else {
             found.tell_damage(None, terminal);
         }
         let ledger = ledger::count(&found.events(terminal))?;
         ledger.cut_off.iter().for_each(|cut_off| terminal.messages.warning(cut_off));
         terminal.messages.settle();
-        if !args.exports.takes_stdout() {
-            stdout::print(&ledger.table.render(format, terminal.style))?;
+        if !self.exports.takes_stdout() {
+            stdout::print(&ledger.table.render(self.output.format(), terminal.style))?;
         }
-        return Ok(Exit::Ok);
-    }
-    if let Some(target) = &args.page.html {
-        if args.exports.is_some() {
-            let (summary, _) = found.summarise(&percentiles, terminal)?;
-            args.exports.write(&found, &summary, terminal)?;
-        }
-        page::write(target, &page::of_run(&found, &percentiles, terminal)?, terminal)?;
-        return Ok(Exit::Ok);
-    }
-    let (summary, stored) = found.summarise(&percentiles, terminal)?;
-    args.exports.write(&found, &summary, terminal)?;
-    terminal.messages.settle();
-    if args.exports.takes_stdout() {
-        return Ok(Exit::Ok);
-    }
-    match (args.tables.of(&summary), stored) {
-        (Some(table), _) => stdout::print(&table.render(format, terminal.style))?,
-        (None, Some(stored)) if format == Format::Json && args.output.percentiles.is_none() => {
-            stdout::print(&stored.text)?;
-        }
-        (None, _) => stdout::print(&args.output.summary(&summary, &extras(&found), terminal.style))?,
-    }
-    Ok(args.output.exit(Exit::Ok, summary.starved_sessions().unwrap_or(0), terminal))
-}
-
-impl ReportArgs {
-    /// The table of a sweep; those of one run belong to its cells.
-    fn sweep(&self, report: &SweepReport, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = if self.run.is_dir() { &self.run } else { self.run.parent().unwrap_or(&self.run) };
-        if self.tables.any() {
-            let cell = report.cells.first().map_or("cells/NAME", |cell| cell.folder.as_str());
-            return Err(Failure::input(format!("{} is a sweep, and this table is of one run", self.run.display()))
-                .hint(format!("give one of its cells, such as {}/{cell}", folder.display())));
-        }
-        sweep::show(report, folder, &self.page, self.output.format(), terminal)?;
         Ok(Exit::Ok)
     }
+
+    /// The bands of replicas; what is of one run belongs to one of them.
+    fn replicas(&self, replicas: &Replicas, terminal: &Terminal) -> Result<Exit, Failure> {
+        let folder = self.folder();
+        let one = folder.join(folder::replica_name(1));
+        if let Some(flag) = self.of_one_run() {
+            return Err(
+                of_one_run(&self.run, "replicas", flag).hint(format!("give one of them, such as {}", one.display()))
+            );
+        }
+        if let Some(target) = &self.page.html {
+            page::write(target, &page::of_replicas(&self.run, replicas), terminal)?;
+        }
+        if self.page.leaves_stdout(self.output.prints()) {
+            terminal.messages.settle();
+            stdout::print(&replicas::shown(replicas, self.output.format(), terminal))?;
+        }
+        if let Some(shortfall) = replicas.shortfall() {
+            terminal.messages.warning(shortfall);
+        }
+        Ok(self.output.exit(Exit::Ok, replicas.most_starved(), terminal))
+    }
+
+    /// The table of a sweep; those of one run belong to its cells.
+    fn sweep(&self, report: &SweepReport, terminal: &Terminal) -> Result<Exit, Failure> {
+        let folder = self.folder();
+        if let Some(flag) = self.of_one_run() {
+            let cell = report.cells.first().map_or("cells/NAME", |cell| cell.folder.as_str());
+            return Err(of_one_run(&self.run, "a sweep", flag)
+                .hint(format!("give one of its cells, such as {}/{cell}", folder.display())));
+        }
+        sweep::show(report, folder, &self.page, self.output.asked(), terminal)?;
+        Ok(self.output.exit(Exit::Ok, report.most_starved(), terminal))
+    }
+
+    fn folder(&self) -> &Path {
+        if self.run.is_dir() { &self.run } else { self.run.parent().unwrap_or(&self.run) }
+    }
+
+    /// What is asked for and only one run has.
+    fn of_one_run(&self) -> Option<&'static str> {
+        let table = self.tables.asked();
+        let given = [
+            (self.exports.is_some(), "an export"),
+            (self.output.percentiles.is_some(), "--percentiles"),
+            (self.goodput.is_some(), "--goodput"),
+        ];
+        table.or_else(|| given.into_iter().find(|(given, _)| *given).map(|(_, name)| name))
+    }
+}
+
+fn of_one_run(run: &Path, what: &str, flag: &str) -> Failure {
+    Failure::input(format!("{} holds {what}, and {flag} is for one run", run.display()))
 }
 
 impl TableArgs {
-    fn any(&self) -> bool {
-        self.modes || self.sessions || self.workers || self.transfers || self.events
+    fn asked(&self) -> Option<&'static str> {
+        let given = [
+            (self.modes, "--modes"),
+            (self.sessions, "--sessions"),
+            (self.workers, "--workers"),
+            (self.transfers, "--transfers"),
+            (self.events, "--events"),
+        ];
+        given.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
     }
 
     fn of(&self, summary: &RunSummary) -> Option<Table> {

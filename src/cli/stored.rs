@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::cli::folder::LeftFile;
-use crate::results::{RunSummary, SUMMARY_VERSION};
+use crate::results::{Figure, Metric, Percentile, Percentiles, RunSummary, SUMMARY_VERSION};
 
 /// Contradictions named in a warning.
 const NAMED: usize = 3;
@@ -42,6 +42,17 @@ impl Stored {
         }
     }
 
+    /// The percentiles it gives; `None` when it gives none.
+    pub fn percentiles(&self) -> Option<Percentiles> {
+        let of = |key: &String| match key.strip_prefix('p')?.split_once('_')?.0.parse::<Percentile>() {
+            Ok(percentile) => (Figure::percentile(Metric::Ttft, percentile).to_string() == *key).then_some(percentile),
+            Err(_) => None,
+        };
+        let mut list = self.summary.as_object()?.keys().filter_map(of).peekable();
+        list.peek()?;
+        Some(list.collect())
+    }
+
     /// Where it contradicts `anew`, the summary of the records: counts and statistics of the whole run.
     pub fn contradictions(&self, anew: &RunSummary) -> Option<String> {
         let anew = serde_json::to_value(anew).unwrap_or_default();
@@ -63,7 +74,7 @@ fn differences(prefix: &str, stored: &Map<String, Value>, anew: &Map<String, Val
         |key: &str| key.strip_prefix('p').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let compared = anew.iter().filter(|(key, value)| {
         let is_known = stored.contains_key(*key) || !is_percentile(key);
-        (value.is_number() || value.is_null()) && !is_of_gaps(key) && is_known
+        (value.is_number() || value.is_null()) && !is_asked(key) && is_known
     });
     let differs = |(key, anew): (&String, &Value)| {
         let stored = stored.get(key).unwrap_or(&Value::Null);
@@ -72,9 +83,9 @@ fn differences(prefix: &str, stored: &Map<String, Value>, anew: &Map<String, Val
     compared.filter_map(differs).collect()
 }
 
-/// Of the token gaps, which the records do not hold.
-fn is_of_gaps(key: &str) -> bool {
-    key.split('_').any(|word| word == "itl")
+/// Of the token gaps, which the records do not hold, or of the objectives, which may have been others.
+fn is_asked(key: &str) -> bool {
+    key.split('_').any(|word| word == "itl") || key == "request_goodput"
 }
 
 fn is_same(a: &Value, b: &Value) -> bool {

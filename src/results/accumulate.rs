@@ -10,7 +10,7 @@ use super::index::IndexUse;
 use super::integrity::{Evidence, judge};
 use super::latency::LatencyTally;
 use super::modes::ModeTallies;
-use super::outcomes::{ErrorTally, Outcomes, is_failure};
+use super::outcomes::{ErrorGroup, ErrorTally, Outcomes, is_failure};
 use super::seen::{self, Renumbered, Rows, Seen};
 use super::sessions::SessionTallies;
 use super::starvation::{Cause, CauseLine, Diagnosis, Signals, assess, diagnose};
@@ -18,7 +18,7 @@ use super::stats::share;
 use super::summary::{Lengths, RunSummary, SUMMARY_VERSION};
 use super::vocabulary::Vocabulary;
 use super::workers::{self, WorkerTallies};
-use super::{Batch, Metric, Percentile, Percentiles, RunInfo, RunState};
+use super::{Batch, Integrity, Metric, Percentile, Percentiles, RunInfo, RunState, Slos};
 use crate::protocol::TokenRun;
 use crate::record::{Outcome, RequestRecord, RunFacts};
 
@@ -42,6 +42,8 @@ pub enum SummaryError {
 #[derive(Debug)]
 pub struct Accumulator {
     percentiles: Percentiles,
+    slos: Slos,
+    good: u64,
     session_ids: Vocabulary,
     worker_names: Vocabulary,
     renumbered: Renumbered,
@@ -71,6 +73,8 @@ impl Accumulator {
     pub fn new(percentiles: Percentiles) -> Self {
         Accumulator {
             percentiles,
+            slos: Slos::default(),
+            good: 0,
             session_ids: Vocabulary::default(),
             worker_names: Vocabulary::default(),
             renumbered: Renumbered::default(),
@@ -88,6 +92,12 @@ impl Accumulator {
             output_tokens: 0,
             retried_requests: 0,
         }
+    }
+
+    /// Counting the requests that keep these objectives.
+    pub fn with_slos(mut self, slos: Slos) -> Self {
+        self.slos = slos;
+        self
     }
 
     /// Adds one request and the arrivals of its tokens (empty when they are not known).
@@ -124,6 +134,7 @@ impl Accumulator {
         if request.outcome.is_ok() {
             self.input_tokens += u64::from(request.input_tokens);
             self.output_tokens += u64::from(request.output_tokens);
+            self.good += u64::from(self.slos.keeps(|metric| request.ns(metric)));
         }
         self.add_length(request);
         if let Some(sent_ns) = request.sent_ns {
@@ -156,19 +167,19 @@ impl Accumulator {
         Ok((planned, recorded))
     }
 
-    /// The summary of everything pushed.
-    ///
-    /// # Errors
-    /// When planned requests and outcomes differ. An unfinished run may lack records; its gap is stated in the summary.
-    pub fn finish(mut self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
-        let (planned, recorded) = self.accounted(facts, info)?;
-        let errors = self.errors.groups();
-        let duration = self.window.map(|window| window.last_end_ns.saturating_sub(window.first_sent_ns) as f64 / 1e9);
+    /// Whether the headline may be read, of so many requests planned and so many seconds.
+    fn integrity(
+        &self,
+        (planned, duration): (u64, Option<f64>),
+        errors: &[ErrorGroup],
+        facts: &RunFacts,
+        info: &RunInfo,
+    ) -> Integrity {
         let lag_ms = self.latencies.percentile_ms(Metric::ScheduleLag, Percentile::P99);
-        let mut integrity = judge(&Evidence {
+        judge(&Evidence {
             info,
             outcomes: &self.outcomes,
-            errors: &errors,
+            errors,
             planned,
             schedule_lag_p99_ms: lag_ms.map(|lag| lag / info.speed),
             duration_s: duration,
@@ -178,7 +189,18 @@ impl Accumulator {
             harness: facts.harness.as_ref(),
             some_account: !facts.workers.is_empty(),
             unmatched_sessions: self.sessions.unmatched(&self.session_ids, &facts.sessions, info.sessions),
-        });
+        })
+    }
+
+    /// The summary of everything pushed.
+    ///
+    /// # Errors
+    /// When planned requests and outcomes differ. An unfinished run may lack records; its gap is stated in the summary.
+    pub fn finish(mut self, facts: &RunFacts, info: &RunInfo) -> Result<RunSummary, SummaryError> {
+        let (planned, recorded) = self.accounted(facts, info)?;
+        let errors = self.errors.groups();
+        let duration = self.window.map(|window| window.last_end_ns.saturating_sub(window.first_sent_ns) as f64 / 1e9);
+        let mut integrity = self.integrity((planned, duration), &errors, facts, info);
         let mut sessions = self.sessions.rows(&self.session_ids, &self.worker_names, &facts.sessions);
         let fairness = assess(&mut sessions);
         let workers = self.workers.rows(&self.worker_names, &info.workers, &facts.workers);
@@ -202,10 +224,11 @@ impl Accumulator {
         });
         integrity.notes.extend(load_only_note(&causes));
         let rate = |count: u64| duration.filter(|seconds| *seconds > 0.0).map(|seconds| count as f64 / seconds);
+        let goodput = self.slos.goodput(self.good, &self.outcomes);
         let lengths = Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
         Ok(RunSummary {
             schema_version: SUMMARY_VERSION,
-            run: info.clone(),
+            run: RunInfo { slos: self.slos, ..info.clone() },
             integrity,
             completed: self.outcomes.ok,
             failed: self.outcomes.bad(),
@@ -213,12 +236,14 @@ impl Accumulator {
             total_input_tokens: self.input_tokens,
             total_output_tokens: self.output_tokens,
             request_throughput: rate(self.outcomes.ok),
+            request_goodput: goodput.and_then(|goodput| rate(goodput.good)),
             output_throughput: rate(self.output_tokens),
             total_token_throughput: rate(self.input_tokens + self.output_tokens),
             percentiles: "hdr-3-digits, nearest rank".into(),
             percentile_notes: self.percentiles.notes(),
             latencies: self.latencies.finish(&self.percentiles),
             outcomes: self.outcomes,
+            goodput,
             lengths,
             errors,
             causes,

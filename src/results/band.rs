@@ -58,7 +58,7 @@ impl Band {
         let row = |band: &Band| {
             let ci95 = band.ci95.map_or_else(|| "–".to_owned(), number);
             let values = [band.min, band.median, band.max, band.mean].map(number);
-            [band.figure.as_str().into(), band.figure.unit().into(), band.n.to_string()]
+            [band.figure.to_string(), band.figure.unit().into(), band.n.to_string()]
                 .into_iter()
                 .chain(values)
                 .chain([ci95])
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_band_knows_its_mean_and_interval() {
-        let band = Band::of(Figure::P50E2e, vec![3.0, 1.0, 2.0]).unwrap();
+        let band = Band::of(Figure::P50_E2E, vec![3.0, 1.0, 2.0]).unwrap();
         assert_eq!((band.n, band.min, band.median, band.max, band.mean), (3, 1.0, 2.0, 3.0, 2.0));
         // s = 1, t(2) = 4.303: 4.303 / √3.
         assert!((band.ci95.unwrap() - 2.4843).abs() < 1e-3);
@@ -92,16 +92,16 @@ mod tests {
 
     #[test]
     fn one_replica_has_no_interval_and_none_has_no_band() {
-        assert_eq!(Band::of(Figure::P50E2e, vec![5.0]).unwrap().ci95, None);
-        assert_eq!(Band::of(Figure::P50E2e, Vec::new()), None);
+        assert_eq!(Band::of(Figure::P50_E2E, vec![5.0]).unwrap().ci95, None);
+        assert_eq!(Band::of(Figure::P50_E2E, Vec::new()), None);
     }
 
     #[test]
     fn a_band_is_narrow_up_to_half_a_per_cent() {
         assert!(
-            Band::of(Figure::P50E2e, vec![1000.0, 1005.0]).unwrap().is_narrow()
-                && Band::of(Figure::P50E2e, vec![0.0; 2]).unwrap().is_narrow()
+            Band::of(Figure::P50_E2E, vec![1000.0, 1005.0]).unwrap().is_narrow()
+                && Band::of(Figure::P50_E2E, vec![0.0; 2]).unwrap().is_narrow()
         );
-        assert!(!Band::of(Figure::P50E2e, vec![1000.0, 1006.0]).unwrap().is_narrow());
+        assert!(!Band::of(Figure::P50_E2E, vec![1000.0, 1006.0]).unwrap().is_narrow());
     }
 }

@@ -6,6 +6,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Slos;
+
 /// A run in words and in the numbers that explain it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunInfo {
@@ -47,6 +49,9 @@ pub struct RunInfo {
     pub rebuilt: bool,
     /// Budgets of the integrity gate.
     pub budgets: Budgets,
+    /// Objectives for each request; left out where there are none.
+    #[serde(default, skip_serializing_if = "Slos::is_none")]
+    pub slos: Slos,
     /// Names of all configured workers, also of those that got nothing.
     pub workers: Vec<String>,
     /// Slots and capacity of the decode workers; null when the mechanism keeps no sessions.

@@ -135,7 +135,7 @@ pub(super) fn judge(evidence: &Evidence) -> Integrity {
         (Verdict::Withheld, Some("no completed request".to_string()))
     } else if let Some(lag) = lag_over {
         let budget = info.budgets.max_schedule_lag_p99_ms;
-        (Verdict::Invalid, Some(format!("schedule lag p99 {lag:.1} ms is over the budget of {budget} ms")))
+        (Verdict::Invalid, Some(lag_words(lag, budget)))
     } else if let Some((pause, budget)) = pause_over {
         let words = format!("the harness stood still for {pause:.0} ms (budget {budget} ms: {PAUSE_KEY})");
         (Verdict::Invalid, Some(words))
@@ -167,6 +167,11 @@ pub(super) fn judge(evidence: &Evidence) -> Integrity {
         unknown_sessions: evidence.unmatched_sessions.1,
         notes: notes(evidence, lag_over, pause_over),
     }
+}
+
+/// `schedule lag p99 8.1 ms (budget 5 ms: …)`: a budget is told in the same way wherever it is.
+pub(super) fn lag_words(lag_ms: f64, budget_ms: f64) -> String {
+    format!("schedule lag p99 {lag_ms:.1} ms (budget {budget_ms} ms: integrity.max_schedule_lag_p99_ms)")
 }
 
 /// `56.8 % truncated, 1.2 % aborted (budget 1 %: …)` over the requests that ran to an end, in digits enough to be seen

@@ -14,6 +14,10 @@ use super::{Distribution, Percentile, Percentiles};
 use crate::protocol::TokenRun;
 use crate::record::RequestRecord;
 
+/// What to know of token gaps, wherever their maximum is shown.
+pub const ITL_NOTE: &str = "ITL is counted by token: tokens that arrive in one event have gaps of 0 between them, so its median may \
+                            be 0, and its maximum is the longest wait between two events, not the time of one token.";
+
 /// One latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
@@ -83,6 +87,26 @@ impl Metric {
             Metric::Prefill => "prefill",
             Metric::KvTransfer => "kv_transfer",
             Metric::DecodeQueue => "decode_queue",
+        }
+    }
+
+    /// Name for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Metric::Ttft => "TTFT (first token)",
+            Metric::Tpot => "TPOT (per output token)",
+            Metric::Itl => "ITL (gap between tokens)",
+            Metric::E2e => "E2E (send to end)",
+            Metric::SchedTtft => "TTFT from the scheduled time",
+            Metric::SchedE2e => "E2E from the scheduled time",
+            Metric::WaitPreviousTurn => "wait for the previous turn",
+            Metric::QueueCapWait => "wait for a slot of the replayer",
+            Metric::ScheduleLag => "schedule lag",
+            Metric::Admission => "admission and open calls",
+            Metric::PrefillQueue => "queue before the prefill",
+            Metric::Prefill => "prefill",
+            Metric::KvTransfer => "KV transfer",
+            Metric::DecodeQueue => "waits on D",
         }
     }
 
@@ -281,6 +305,11 @@ impl Latencies {
     /// One latency.
     pub fn of(&self, metric: Metric) -> &Latency {
         &self.0[metric as usize]
+    }
+
+    /// The percentiles they are given in.
+    pub fn percentiles(&self) -> Percentiles {
+        self.0[0].rungs.iter().map(|rung| rung.percentile).collect()
     }
 }
 

@@ -10,6 +10,7 @@ mod distribution;
 pub mod export;
 mod figure;
 mod frame;
+mod goodput;
 mod index;
 mod info;
 mod integrity;
@@ -35,14 +36,15 @@ mod workers;
 pub use accumulate::{Accumulator, SummaryError};
 pub use band::{Band, bands};
 pub use distribution::Distribution;
-pub use figure::{Better, Figure, Figures};
+pub use figure::{Better, Figure, Figures, RunFigure, UnknownFigure};
 pub use frame::{
     Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
 };
+pub use goodput::{Goodput, SloError, Slos};
 pub use index::{IndexUse, PromisesKept};
 pub use info::{Budgets, CacheReset, GapFacts, RunInfo, RunState, SlotFacts};
 pub use integrity::{Integrity, Verdict};
-pub use latency::{Latencies, Latency, Metric, Rung};
+pub use latency::{ITL_NOTE, Latencies, Latency, Metric, Rung};
 pub use modes::ModeRow;
 pub use outcomes::{ErrorGroup, Outcomes, is_failure};
 pub use percentiles::{Percentile, PercentileError, Percentiles};

@@ -59,6 +59,17 @@ impl Percentile {
     }
 }
 
+impl FromIterator<Percentile> for Percentiles {
+    /// Of at least one.
+    fn from_iter<T: IntoIterator<Item = Percentile>>(percentiles: T) -> Percentiles {
+        let mut list: Vec<Percentile> = percentiles.into_iter().collect();
+        assert!(!list.is_empty(), "a list of percentiles is never empty");
+        list.sort_unstable();
+        list.dedup();
+        Percentiles(list)
+    }
+}
+
 impl Percentiles {
     /// The percentiles, ascending.
     pub fn iter(&self) -> impl Iterator<Item = Percentile> + '_ {

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{
-    CauseLine, Fairness, IndexUse, Integrity, Latencies, ModeRow, RoleSpread, RunInfo, SessionRow, Transfers, WorkerRow,
+    CauseLine, Fairness, Goodput, IndexUse, Integrity, Latencies, ModeRow, RoleSpread, RunInfo, SessionRow, Transfers,
+    WorkerRow,
 };
 use crate::record::{HarnessFacts, RequestRecord};
 
@@ -36,6 +37,8 @@ pub struct RunSummary {
     pub total_output_tokens: u64,
     /// Completed requests per second; null without a window.
     pub request_throughput: Option<f64>,
+    /// Requests within every objective of `goodput` per second; null without objectives or without a window.
+    pub request_goodput: Option<f64>,
     /// Answer tokens of completed requests per second.
     pub output_throughput: Option<f64>,
     /// Prompt and answer tokens of completed requests per second.
@@ -50,6 +53,8 @@ pub struct RunSummary {
     pub latencies: Latencies,
     /// How requests ended; they add up to the planned ones.
     pub outcomes: Outcomes,
+    /// What kept the objectives; null where none are set.
+    pub goodput: Option<Goodput>,
     /// Answer lengths wanted and got.
     pub lengths: Lengths,
     /// Failures by class.

@@ -34,7 +34,7 @@ pub use error::{Cause, Located, Origin, Problem, ScenarioError, SetupError};
 pub use kv_setup::{FollowSetup, KvSetup, publisher};
 pub use live::{HeaderConfig, Legs, LiveConfig, OpenAiApi, RouterKind, ServedByConfig, TargetKind, TargetValue};
 pub use load::{Overlay, load, load_text};
-pub use model::{IntegrityConfig, Scenario, TraceConfig};
+pub use model::{IntegrityConfig, Scenario, SloConfig, TraceConfig};
 pub use needs::Needs;
 pub use preflight::{Preflight, preflight};
 pub use schema::schema;

@@ -39,6 +39,8 @@ pub struct Scenario {
     pub live: LiveConfig,
     /// When a run's headline is withheld.
     pub integrity: IntegrityConfig,
+    /// What each request should keep to count as good.
+    pub slo: SloConfig,
     /// What goes wrong.
     pub fault: Vec<FaultConfig>,
 }
@@ -68,6 +70,18 @@ pub struct IntegrityConfig {
     pub max_harness_pause_ms: f64,
 }
 
+/// Objectives for each request (goodput); 0: none. They judge, and change nothing of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SloConfig {
+    /// Longest time to the first token, milliseconds.
+    pub ttft_ms: f64,
+    /// Longest mean time per output token after the first, milliseconds.
+    pub tpot_ms: f64,
+    /// Longest time from send to end, milliseconds.
+    pub e2e_ms: f64,
+}
+
 impl Scenario {
     /// The scenario as a file that loads to it again.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
@@ -90,6 +104,7 @@ impl Default for Scenario {
             admission: AdmissionConfig::default(),
             live: LiveConfig::default(),
             integrity: IntegrityConfig::default(),
+            slo: SloConfig::default(),
             fault: Vec::new(),
         }
     }

@@ -120,7 +120,7 @@ pub(super) fn shown(value: f64) -> String {
 }
 
 fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
-    let Scenario { cluster, engine, replay, policy, kv_events, admission, live, integrity, .. } = scenario;
+    let Scenario { cluster, engine, replay, policy, kv_events, admission, live, integrity, slo, .. } = scenario;
     let unlimited = Range::length(1.0, "0 is no limit").or_zero();
     vec![
         ("cluster.transfer_timeout_s", cluster.transfer_timeout_s, Range::length(1.0, "")),
@@ -160,6 +160,9 @@ fn numbers(scenario: &Scenario) -> Vec<(&'static str, f64, Range)> {
         ("integrity.max_bad_share", integrity.max_bad_share, SHARE),
         ("integrity.max_schedule_lag_p99_ms", integrity.max_schedule_lag_p99_ms, Range::length(1e3, "").or_zero()),
         ("integrity.max_harness_pause_ms", integrity.max_harness_pause_ms, Range::length(1e3, "").or_zero()),
+        ("slo.ttft_ms", slo.ttft_ms, Range::length(1e3, "0 is no objective").or_zero()),
+        ("slo.tpot_ms", slo.tpot_ms, Range::length(1e3, "0 is no objective").or_zero()),
+        ("slo.e2e_ms", slo.e2e_ms, Range::length(1e3, "0 is no objective").or_zero()),
     ]
 }
 

@@ -20,6 +20,7 @@ mod diff;
 mod docs;
 mod exports;
 mod flips;
+mod figures;
 mod installed;
 mod interrupts;
 mod kv;

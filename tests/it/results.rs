@@ -17,7 +17,7 @@ mod table;
 use std::path::PathBuf;
 
 use pdreplay::record::{ExecutionMode, ModeReason, Outcome, RequestRecord, RunFacts, SCHEMA_VERSION, WorkerRecord};
-use pdreplay::results::{Accumulator, Budgets, Percentiles, RunInfo, RunState, RunSummary};
+use pdreplay::results::{Accumulator, Budgets, Percentiles, RunInfo, RunState, RunSummary, Slos};
 use serde_json::Value;
 
 /// A request of one turn that took `e2e_ms`, its first token after `ttft_ms`.
@@ -102,6 +102,7 @@ pub fn info(requests: u64, sessions: u64) -> RunInfo {
         state: RunState::Completed,
         rebuilt: false,
         budgets: Budgets { max_bad_share: 0.01, max_schedule_lag_p99_ms: 5.0, max_harness_pause_ms: Some(250.0) },
+        slos: Slos::default(),
         workers: Vec::new(),
         slots: None,
         gaps: None,

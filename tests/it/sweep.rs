@@ -111,7 +111,7 @@ fn a_report_of_a_sweep_is_its_table() {
     assert!(csv.starts_with("policy,cap,runs,verdict,") && csv.lines().count() == 5, "{csv}");
     scratch
         .run(&["report", "outputs/caps", "--sessions"])
-        .refused(&["this table is of one run", "cells/sticky_cap-2_s42"]);
+        .refused(&["--sessions is for one run", "cells/sticky_cap-2_s42"]);
 }
 
 #[test]

@@ -6,18 +6,23 @@
 mod repeats;
 mod sides;
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
 use clap::{Args, ValueEnum};
 
 use crate::cli::diff::repeats::Wish;
 use crate::cli::diff::sides::{Loaded, load};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::found::Asked;
 use crate::cli::page::{self, PageArgs};
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::cli::threads::{in_order, processors};
 use crate::results::diff::{Comparison, DiffReport, Draws, Options, Refused, Resampler, Threshold};
 use crate::results::page::diff_page;
-use crate::results::{Percentile, Percentiles, render};
+use crate::results::{Percentile, Percentiles, Slos, render};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,22 +50,26 @@ or runs that cannot be compared (other trace, population or time scale).";
 pub struct DiffArgs {
     /// The base: a run folder, a folder of replicas, a file of records; or several joined by commas, as repeats.
     #[arg(value_name = "A")]
-    a: String,
+    a: OsString,
     /// What is held against it.
     #[arg(value_name = "B")]
-    b: String,
+    b: OsString,
     /// A further repeat of A.
     #[arg(long, value_name = "RUN", help_heading = "Sides")]
-    with_a: Vec<String>,
+    with_a: Vec<PathBuf>,
     /// A further repeat of B.
     #[arg(long, value_name = "RUN", help_heading = "Sides")]
-    with_b: Vec<String>,
+    with_b: Vec<PathBuf>,
     /// Compare runs of other traces, populations or time scales too; says what is then meaningless, and leaves it out.
     #[arg(long, help_heading = "Sides")]
     force: bool,
     /// End with exit 1 when this holds, such as `p99_e2e_ms>+5%`; may be repeated.
     #[arg(long, value_name = "EXPR", allow_hyphen_values = true, help_heading = "Thresholds")]
     fail_on: Vec<Threshold>,
+    /// Objectives in ms that a request should keep to count as good, such as `ttft:2000,e2el:60000`, for both sides. Default:
+    /// those of the runs, where they are the same.
+    #[arg(long, value_name = "METRIC:MS,…", help_heading = "Thresholds")]
+    goodput: Option<Slos>,
     /// Resamples of the bootstrap by session, at least 100; 0: no intervals.
     #[arg(long, value_name = "N", default_value = "1000", help_heading = "Chance", value_parser = resamples)]
     resamples: u32,
@@ -80,9 +89,9 @@ pub struct DiffArgs {
     /// Threads; default: one per processor. Their number changes no figure.
     #[arg(long, value_name = "N", help_heading = "Run", value_parser = clap::value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
-    /// Format of what is printed.
-    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-    format: DiffFormat,
+    /// Format of what is printed [default: table].
+    #[arg(long, value_name = "FORMAT", help_heading = "Output")]
+    format: Option<DiffFormat>,
     /// Every figure, not the headline ones alone; JSON and HTML always have them all.
     #[arg(long, help_heading = "Output")]
     all: bool,
@@ -108,6 +117,11 @@ pub enum DiffFormat {
 }
 
 impl DiffArgs {
+    /// The format asked for by name.
+    fn asked(&self) -> Option<DiffFormat> {
+        if self.json { Some(DiffFormat::Json) } else { self.format }
+    }
+
     /// Percentiles that were asked for by name are there to be seen.
     fn shown(&self) -> render::diff::Shown {
         let all = self.all || self.percentiles.is_some();
@@ -117,17 +131,17 @@ impl DiffArgs {
 
 /// Runs it.
 pub fn run(args: &DiffArgs, terminal: &Terminal) -> Result<Exit, Failure> {
-    args.page.html.as_deref().map(page::check).transpose()?;
+    args.page.check(args.asked().is_some())?;
     let jobs = args.jobs.map_or_else(processors, |jobs| jobs as usize);
     let options = options(args, terminal);
-    let percentiles = options.wanted_percentiles();
+    let asked = Asked { percentiles: Some(options.wanted_percentiles()), slos: args.goodput };
     let names = [side_names(&args.a, &args.with_a), side_names(&args.b, &args.with_b)];
-    let sides = load(&names, &percentiles, jobs, terminal)?;
+    let sides = load(&names, &asked, jobs, terminal)?;
     let singles = sides.each_ref().map(Loaded::single);
     let [a, b] = sides.map(Loaded::into_input);
     let mut comparison = Comparison::new(a, b, options).map_err(refusal)?;
     if let ([Some(a), Some(b)], false) = (singles, args.no_replicas) {
-        let wish = Wish { asked: args.replicas, percentiles: &percentiles, jobs };
+        let wish = Wish { asked: args.replicas, summary: &asked, jobs };
         comparison.learn(repeats::make([a, b], &wish, terminal)?);
     }
     let draws = comparison.resampler().map(|resampler| draw(&resampler, jobs));
@@ -141,10 +155,12 @@ fn print(report: &DiffReport, args: &DiffArgs, terminal: &Terminal) -> Result<()
     if let Some(target) = &args.page.html {
         page::write(target, &diff_page(report), terminal)?;
         render::diff::thresholds(&report.thresholds).into_iter().for_each(|line| terminal.messages.note(line));
+        terminal.messages.settle();
+    }
+    if !args.page.leaves_stdout(args.asked().is_some()) {
         return Ok(());
     }
-    match args.format {
-        _ if args.json => stdout::print_json(report),
+    match args.asked().unwrap_or(DiffFormat::Table) {
         DiffFormat::Json => stdout::print_json(report),
         DiffFormat::Table => stdout::print(&render::diff::text(report, args.shown(), terminal.style)),
         DiffFormat::Markdown => stdout::print(&render::diff::markdown(report, args.shown())),
@@ -167,11 +183,13 @@ fn options(args: &DiffArgs, terminal: &Terminal) -> Options {
 }
 
 /// Paths of the runs of one side. A path that exists as it stands may hold a comma.
-fn side_names(joined: &str, further: &[String]) -> Vec<String> {
-    let exists = |path: &str| std::path::Path::new(path).exists();
-    let parts: Vec<String> = match joined {
-        whole if exists(whole) => vec![whole.to_owned()],
-        list => list.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect(),
+fn side_names(joined: &OsStr, further: &[PathBuf]) -> Vec<PathBuf> {
+    let parts: Vec<PathBuf> = match joined {
+        whole if Path::new(whole).exists() => vec![PathBuf::from(whole)],
+        list => {
+            let parts = list.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            parts.filter(|part| !part.is_empty()).map(|part| PathBuf::from(OsStr::from_bytes(part))).collect()
+        }
     };
     parts.into_iter().chain(further.iter().cloned()).collect()
 }

@@ -12,6 +12,7 @@ use crate::base::words::plural;
 use crate::cli::diff::sides::Single;
 use crate::cli::exit::Failure;
 use crate::cli::folder::RunManifest;
+use crate::cli::found::Asked;
 use crate::cli::inputs::{ReadingArgs, generate_trace};
 use crate::cli::provenance::{VERSION, run_id, run_info};
 use crate::cli::replicas;
@@ -21,7 +22,7 @@ use crate::protocol::TokenRun;
 use crate::record::{LedgerEvent, RequestRecord};
 use crate::replay::{Observer, Progress};
 use crate::results::diff::Made;
-use crate::results::{Accumulator, Percentiles, RunState, RunSummary};
+use crate::results::{Accumulator, RunState, RunSummary};
 use crate::scenario::{Scenario, Setup, preflight};
 use crate::sim;
 use crate::trace::Trace;
@@ -35,8 +36,8 @@ const MOST_REQUESTS: u64 = 100_000;
 pub struct Wish<'a> {
     /// So many, whatever they take.
     pub asked: Option<u32>,
-    /// Percentiles of their summaries.
-    pub percentiles: &'a Percentiles,
+    /// What their summaries should have.
+    pub summary: &'a Asked,
     /// Threads.
     pub jobs: usize,
 }
@@ -116,17 +117,19 @@ impl Plan {
     }
 
     fn run(&self, wish: &Wish) -> Result<Vec<RunSummary>, Failure> {
-        in_order(self.repeats as usize, wish.jobs, |number| self.repeat(number as u32, wish.percentiles))
+        in_order(self.repeats as usize, wish.jobs, |number| self.repeat(number as u32, wish.summary))
             .into_iter()
             .collect()
     }
 
-    fn repeat(&self, number: u32, percentiles: &Percentiles) -> Result<RunSummary, Failure> {
+    fn repeat(&self, number: u32, asked: &Asked) -> Result<RunSummary, Failure> {
         let mut scenario = self.scenario.clone();
         scenario.seed = replicas::seed_of(scenario.seed, number);
         let setup = Setup::new(&scenario, &self.trace, &run_id(&scenario, &self.trace))?;
         let mut info = run_info(&scenario, &self.trace, &preflight(&scenario, &self.trace));
-        let mut taken = Taken(Accumulator::new(percentiles.clone()));
+        let percentiles = asked.percentiles.clone().unwrap_or_default();
+        let slos = asked.slos.unwrap_or(info.slos);
+        let mut taken = Taken(Accumulator::new(percentiles).with_slos(slos));
         let end = sim::drive(&self.trace, setup, &mut taken).map_err(Failure::broke)?;
         info.state = RunState::Completed;
         taken.0.finish(&end.facts, &info).map_err(Failure::broke)

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{REPLICAS, RunManifest};
-use crate::cli::found::{Beside, FoundRun, parse_json};
+use crate::cli::found::{Asked, Beside, FoundRun, parse_json};
 use crate::cli::replicas::{self, Replicas};
 use crate::cli::terminal::Terminal;
 use crate::cli::threads::in_order;
 use crate::results::diff::{COLUMNS, Origin, Requests, RunInput, SideInput};
-use crate::results::{Percentiles, RunInfo, RunSummary};
+use crate::results::{RunInfo, RunSummary};
 
 /// One side, read.
 #[derive(Debug)]
@@ -67,8 +67,8 @@ impl Loaded {
 
 /// Reads both sides, several runs at a time.
 pub fn load(
-    names: &[Vec<String>; 2],
-    percentiles: &Percentiles,
+    names: &[Vec<PathBuf>; 2],
+    asked: &Asked,
     jobs: usize,
     terminal: &Terminal,
 ) -> Result<[Loaded; 2], Failure> {
@@ -76,16 +76,17 @@ pub fn load(
     let (a, b) = (a?, b?);
     let first_of_b = a.len();
     let mut found: Vec<FoundRun> = a.into_iter().chain(b).collect();
-    let read = in_order(found.len(), jobs, |number| read(&found[number], percentiles, terminal));
+    let read = in_order(found.len(), jobs, |number| read(&found[number], asked, terminal));
     let mut loaded = Vec::new();
     for (found, read) in found.drain(..).zip(read) {
         let (summary, requests) = read?;
         loaded.push(LoadedRun { path: shown(&found), found, summary, requests });
     }
     let of_b = loaded.split_off(first_of_b);
-    let [label_a, label_b] = names.each_ref().map(|names| names.join(","));
+    let [label_a, label_b] =
+        names.each_ref().map(|names| names.iter().map(|name| name.display().to_string()).collect::<Vec<_>>().join(","));
     let side = |label: String, runs: Vec<LoadedRun>| -> Result<Loaded, Failure> {
-        Ok(Loaded { label, runs: joined(runs, percentiles, terminal)? })
+        Ok(Loaded { label, runs: joined(runs, asked, terminal)? })
     };
     Ok([side(label_a, loaded)?, side(label_b, of_b)?])
 }
@@ -95,10 +96,10 @@ fn shown(found: &FoundRun) -> String {
     path.display().to_string()
 }
 
-fn open_all(names: &[String], terminal: &Terminal) -> Result<Vec<FoundRun>, Failure> {
+fn open_all(names: &[PathBuf], terminal: &Terminal) -> Result<Vec<FoundRun>, Failure> {
     let mut found = Vec::new();
     for name in names {
-        for path in runs_at(Path::new(name), terminal)? {
+        for path in runs_at(name, terminal)? {
             found.push(FoundRun::open(&path, terminal)?);
         }
     }
@@ -124,20 +125,20 @@ fn runs_at(path: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
     Ok(whole.map(|replica| folder.join(&replica.folder)).collect())
 }
 
-fn read(found: &FoundRun, percentiles: &Percentiles, terminal: &Terminal) -> Result<(RunSummary, Requests), Failure> {
+fn read(found: &FoundRun, asked: &Asked, terminal: &Terminal) -> Result<(RunSummary, Requests), Failure> {
     let beside = Beside { columns: COLUMNS, start: &Requests::default, add: Requests::push };
-    let (summary, _, requests) = found.summarise_beside(percentiles, &beside, terminal)?;
+    let (summary, _, requests) = found.summarise_beside(asked, &beside, terminal)?;
     Ok((summary, requests))
 }
 
 /// Files of records of one side that have no request in common are parts of one run.
-fn joined(mut runs: Vec<LoadedRun>, percentiles: &Percentiles, terminal: &Terminal) -> Result<Vec<LoadedRun>, Failure> {
+fn joined(mut runs: Vec<LoadedRun>, asked: &Asked, terminal: &Terminal) -> Result<Vec<LoadedRun>, Failure> {
     let bare = runs.len() > 1 && runs.iter().all(|run| run.found.manifest.is_none());
     if !bare || !Requests::are_parts(&runs.iter().map(|run| &run.requests).collect::<Vec<_>>()) {
         return Ok(runs);
     }
     let files: Vec<&FoundRun> = runs.iter().map(|run| &run.found).collect();
-    let summary = FoundRun::summarise_parts(&files, percentiles, terminal)?;
+    let summary = FoundRun::summarise_parts(&files, asked, terminal)?;
     let path = runs.iter().map(|run| run.path.as_str()).collect::<Vec<_>>().join(" + ");
     let mut first = runs.remove(0);
     runs.into_iter().for_each(|run| first.requests.append(run.requests));

@@ -26,11 +26,12 @@ use crate::cli::folder::{SWEEP, SWEEP_PARQUET, write_whole};
 use crate::cli::inputs::{ReadingArgs, tell_notices};
 use crate::cli::live::{LiveArgs, TargetArg};
 use crate::cli::output::FormatName;
-use crate::cli::page::{self, PageArgs};
+use crate::cli::page::PageArgs;
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::results::Figure;
+use crate::results::render::Format;
 use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport};
 use crate::scenario::sweep::{Sweep, SweepFlags, load_sweep};
 use crate::scenario::{Overlay, shipped_sweep_text, shipped_sweeps};
@@ -116,9 +117,9 @@ pub struct SweepArgs {
     /// Print the cells and how long they will take; run and write nothing.
     #[arg(long, help_heading = "Output", conflicts_with = "html")]
     dry_run: bool,
-    /// Format of the table; `json` is the whole of sweep.json.
-    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-    format: FormatName,
+    /// Format of the table [default: table]; `json` is the whole of sweep.json.
+    #[arg(long, value_name = "FORMAT", help_heading = "Output")]
+    format: Option<FormatName>,
     #[command(flatten)]
     page: PageArgs,
     /// Directory of all run folders.
@@ -135,6 +136,12 @@ pub struct SweepArgs {
     fresh: bool,
 }
 
+impl SweepArgs {
+    fn format(&self) -> Format {
+        self.format.map(FormatName::format).unwrap_or_default()
+    }
+}
+
 /// Runs it.
 pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.source {
@@ -143,7 +150,7 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let signals = Signals::install()?;
     signals.end_at_once(true);
     args.live.check(args.on, "--on live")?;
-    args.page.html.as_deref().map(page::check).transpose()?;
+    args.page.check(args.format.is_some())?;
     let sweep = load(args)?;
     let chosen = Chosen::new(&args.filter, &sweep)?;
     let threads = threads(args, &sweep);
@@ -165,7 +172,7 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
             take_done(&path, &mut rows);
         }
         return dry::run(
-            &dry::Dry { plan: &plan, info, target: args.on, threads, format: args.format.format() },
+            &dry::Dry { plan: &plan, info, target: args.on, threads, format: args.format() },
             rows,
             |row| chosen.takes(row),
             terminal,
@@ -221,14 +228,20 @@ fn sweep_cells(
     let Sweeping { plan, folder, signals, chosen, threads } = *sweeping;
     plan.traces.given().into_iter().for_each(|trace| tell_notices(trace, &terminal.messages));
     tell_start(&rows, folder, terminal)?;
-    write(folder, &SweepReport::new(info.clone(), rows.clone()))?;
     let is_work = |row: &SweepCell| row.state == CellState::Missing && chosen.takes(row);
     let work: Vec<usize> = (0..rows.len()).filter(|ix| is_work(&rows[*ix])).collect();
+    let begun = write(folder, &SweepReport::new(info.clone(), rows.clone()));
+    if !work.is_empty() {
+        begun?;
+    } else if let Err(failure) = begun {
+        let files = format!("{SWEEP} and {SWEEP_PARQUET}");
+        terminal.messages.warning(format!("nothing was left to run, and {files} are not written anew: {failure}"));
+    }
     let runner = Runner { plan, folder, signals, target: args.on, flush: !args.no_flush, terminal };
     let stopped = runner.run(&mut rows, &work, threads);
     let left = work.iter().filter(|ix| rows[**ix].state == CellState::Missing).count();
     let report = SweepReport::new(info, rows);
-    let written = write(folder, &report);
+    let written = if work.is_empty() { Ok(()) } else { write(folder, &report) };
     if let Some(failure) = stopped {
         // What could not be written is told once.
         let missing = plural(left as u64, "cell");
@@ -236,9 +249,9 @@ fn sweep_cells(
         return Err(failure.hint(format!("the same command goes on with the {missing} that are missing")));
     }
     written?;
-    show(&report, folder.path(), &args.page, args.format.format(), terminal)?;
+    show(&report, folder.path(), &args.page, args.format.map(FormatName::format), terminal)?;
     let exit = exit_of(&report, left, signals, chosen);
-    let starved = report.cells.iter().filter_map(|cell| cell.result.as_ref()?.figures.get(Figure::StarvedSessions));
+    let starved = report.cells.iter().filter_map(|cell| cell.result.as_ref()?.figures.get(Figure::STARVED_SESSIONS));
     let points = starved.filter(|count| *count > 0.0).count();
     if args.fail_on_starvation && points > 0 {
         terminal

@@ -13,7 +13,7 @@ use crate::cli::sweep::folder::{Found, found, take_result};
 use crate::cli::terminal::Terminal;
 use crate::results::Figure;
 use crate::results::page::sweep_page;
-use crate::results::render::{Format, knees, sweep_cells, sweep_groups, visible};
+use crate::results::render::{Format, KNEE, knees, sweep_cells, sweep_groups, visible};
 use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, SweepReport};
 
 /// The sweep at `path`, its folder or its `sweep.json`; `None` when there is none. Cells that ended since the file was written
@@ -35,17 +35,19 @@ pub fn read_sweep(path: &Path, terminal: &Terminal) -> Result<Option<SweepReport
 /// Axes along which another load or another trace is sent.
 const LOAD: [&str; 4] = ["time_scale", "arrival_scale", "think_scale", "scenario"];
 
-/// Writes the page, or prints the table where none is wanted; says what is missing, where the files are and what to do next.
+/// Writes the page, and prints the table where there is none or a format was asked for; says what is missing, where the files are and what to do next.
 pub fn show(
     report: &SweepReport,
     folder: &Path,
     page: &PageArgs,
-    format: Format,
+    asked: Option<Format>,
     terminal: &Terminal,
 ) -> Result<(), Failure> {
-    match &page.html {
-        Some(target) => page::write(target, &sweep_page(report), terminal)?,
-        None => print(report, format, terminal)?,
+    if let Some(target) = &page.html {
+        page::write(target, &sweep_page(report), terminal)?;
+    }
+    if page.leaves_stdout(asked.is_some()) {
+        print(report, asked.unwrap_or_default(), terminal)?;
     }
     tell(report, folder, terminal);
     Ok(())
@@ -61,7 +63,7 @@ fn print(report: &SweepReport, format: Format, terminal: &Terminal) -> Result<()
             let mut text = format!("{}\n\n", visible(&headline(report)));
             text += &sweep_groups(report).render(format, style);
             if report.knees.iter().any(|knee| knee.knee.is_some()) {
-                text += &format!("\n{}", knees(report).render(format, style));
+                text += &format!("\n{KNEE}\n{}", knees(report).render(format, style));
             } else if !report.knees.is_empty() {
                 text += &format!("\nno knee: {}\n", why_no_knee(report));
             }
@@ -141,7 +143,7 @@ fn tell(report: &SweepReport, folder: &Path, terminal: &Terminal) {
 
 /// The first cells of the points with the longest and the shortest p99 of E2E that may be read; without those, any that is done.
 fn extremes(report: &SweepReport) -> (Option<&SweepCell>, Option<&SweepCell>) {
-    let of = |group: &SweepGroup| Some((group.shown(Figure::P99E2e)?.mean, group.at.clone()));
+    let of = |group: &SweepGroup| Some((group.shown(Figure::P99_E2E)?.mean, group.at.clone()));
     let mut points: Vec<(f64, Vec<u32>)> = report.groups.iter().filter_map(of).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let is_done = |cell: &&SweepCell| cell.state == CellState::Done;

@@ -3,7 +3,6 @@
 use super::bootstrap::Draws;
 use super::changes::Changes;
 use super::compare::{Comparison, Side};
-use super::figure::Figure;
 use super::metrics::Judge;
 use super::noise::Noise;
 use super::refuse::scenario_changes;
@@ -106,6 +105,13 @@ impl Comparison {
         }
         if self.paired.sessions == 1 && self.options.resamples > 0 {
             notes.push("one session alone: nothing to resample, so there are no intervals".into());
+        }
+        let objectives = [&self.a, &self.b].map(|side| side.summaries[0].run.slos);
+        if self.slos.is_none() && objectives.iter().any(|slos| !slos.is_none()) {
+            let [a, b] = objectives.map(|slos| if slos.is_none() { "none".into() } else { slos.to_string() });
+            notes.push(format!(
+                "goodput is left out: the objectives of A are {a}, those of B {b}; --goodput gives both the same"
+            ));
         }
         let drivers = (&self.a.summaries[0].run.driver, &self.b.summaries[0].run.driver);
         if drivers.0 != drivers.1 {
@@ -230,9 +236,4 @@ fn nothing() -> SessionChanges {
         still_starved: Vec::new(),
         rows: Vec::new(),
     }
-}
-
-/// Names of all figures, for help and documents.
-pub fn figure_names() -> Vec<String> {
-    Figure::names()
 }

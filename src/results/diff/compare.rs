@@ -4,16 +4,15 @@
 //! runs are given only where both sides have the same requests.
 
 use super::bootstrap::{Bootstrap, Draws, Target};
-use super::figure::Figure;
 use super::metrics::{Judge, Tally};
 use super::pairing::{Run, Sessions, pair, uneven};
 use super::refuse::{Origin, Refused, differences, scenario_changes};
 use super::report::{Difference, Forced, Paired};
-use super::requests::{LATENCIES, Requests};
+use super::requests::{LATENCIES, PHASES, Requests};
 use super::sample::Sample;
 use super::threshold::Threshold;
 use crate::base::words::{count, plural};
-use crate::results::{Metric, Percentiles, RunState, RunSummary};
+use crate::results::{Figure, Metric, Percentiles, RunFigure, RunState, RunSummary, Slos};
 
 /// A run to be compared.
 #[derive(Debug)]
@@ -89,6 +88,8 @@ pub struct Comparison {
     pub(super) paired: Paired,
     pub(super) forced: Vec<Forced>,
     pub(super) made: Made,
+    /// Objectives that every run has; `None` where there are none, or not the same.
+    pub(super) slos: Option<Slos>,
     pub(super) options: Options,
 }
 
@@ -123,8 +124,9 @@ impl Comparison {
             return Err(Refused(forced));
         }
         let known = sessions.names.len();
-        [&mut a, &mut b].into_iter().for_each(|side| side.count(known));
-        Ok(Comparison { a, b, sessions, paired, forced, made: Made::default(), options })
+        let slos = common_slos(&a, &b);
+        [&mut a, &mut b].into_iter().for_each(|side| side.count(known, slos.unwrap_or_default()));
+        Ok(Comparison { a, b, sessions, paired, forced, made: Made::default(), slos, options })
     }
 
     /// Takes in repeats made for it.
@@ -149,7 +151,14 @@ impl Comparison {
                 .thresholds
                 .iter()
                 .any(|threshold| matches!(threshold.figure, Figure::Percentile { with_failures: true, .. }));
-        let mut figures = Figure::all(&self.options.percentiles, failures);
+        let gaps = [&self.a, &self.b].into_iter().all(|side| side.tells(Metric::Itl));
+        let mut figures = compared(&self.options.percentiles, failures, gaps);
+        let asked = self.options.thresholds.iter().map(|threshold| threshold.figure);
+        asked.for_each(|figure| {
+            if !figures.contains(&figure) {
+                figures.push(figure);
+            }
+        });
         figures.retain(|figure| Judge::of(self).gives(*figure));
         figures
     }
@@ -210,13 +219,18 @@ impl Side {
         side
     }
 
-    fn count(&mut self, sessions: usize) {
+    fn count(&mut self, sessions: usize, slos: Slos) {
         self.samples = (0..LATENCIES.len()).map(|latency| Sample::of(&self.runs, latency, sessions)).collect();
-        self.tally = Tally::of(&self.runs, sessions);
+        self.tally = Tally::of(&self.runs, sessions, slos);
     }
 
     pub(super) fn sample(&self, metric: Metric) -> Option<&Sample> {
         LATENCIES.iter().position(|known| *known == metric).and_then(|at| self.samples.get(at))
+    }
+
+    /// The summaries have values of a latency.
+    fn tells(&self, metric: Metric) -> bool {
+        self.summaries.iter().all(|summary| summary.latencies.of(metric).n > 0)
     }
 
     fn is_unfinished(&self) -> bool {
@@ -235,6 +249,37 @@ impl Side {
             Figure::Run(figure) => self.tally.target(figure),
         }
     }
+}
+
+/// The figures of a comparison, in the order of its tables; forms with failures and token `gaps` only where there are any.
+fn compared(percentiles: &Percentiles, failures: bool, gaps: bool) -> Vec<Figure> {
+    let mut all = Vec::new();
+    for metric in LATENCIES {
+        all.push(Figure::Mean(metric));
+        all.extend(percentiles.iter().map(|percentile| Figure::percentile(metric, percentile)));
+        if failures && matches!(metric, Metric::Ttft | Metric::E2e) {
+            all.extend(percentiles.iter().map(|percentile| Figure::with_failures(metric, percentile)));
+        }
+        if gaps && metric == Metric::Tpot {
+            all.push(Figure::Mean(Metric::Itl));
+            all.extend(percentiles.iter().map(|percentile| Figure::percentile(Metric::Itl, percentile)));
+        }
+    }
+    all.extend(PHASES.map(Figure::Mean));
+    all.extend(RunFigure::ALL.iter().map(|figure| Figure::Run(*figure)));
+    all
+}
+
+/// Names of the figures of a comparison, for help and near misses.
+pub fn figure_names() -> Vec<String> {
+    compared(&Percentiles::default(), true, true).iter().map(ToString::to_string).collect()
+}
+
+/// Objectives that all runs of both sides have.
+fn common_slos(a: &Side, b: &Side) -> Option<Slos> {
+    let mut all = a.summaries.iter().chain(&b.summaries).map(|summary| summary.run.slos);
+    let first = all.next().filter(|slos| !slos.is_none())?;
+    all.all(|slos| slos == first).then_some(first)
 }
 
 /// What the runs say of themselves against each other: each against the first of A.
@@ -283,9 +328,10 @@ fn no_repeats(name: &str, side: &SideInput) -> Option<Forced> {
     Some(Forced::repeats(format!("the runs of {name} are no repeats of each other: {text}")))
 }
 
-/// Another generated trace is another sample; its digest tells the traces apart where that matters.
+/// Another generated trace is another sample; its digest tells the traces apart where that matters. Objectives judge a run and
+/// change nothing of it.
 fn is_of_repeats(key: &str) -> bool {
-    key == "trace.seed"
+    key == "trace.seed" || key.starts_with("slo.")
 }
 
 /// How the requests of the sides differ; what an unfinished run lacks is no difference in kind.

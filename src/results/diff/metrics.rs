@@ -2,13 +2,13 @@
 
 use super::bootstrap::{Draws, Target, interval};
 use super::compare::{Comparison, Side};
-use super::figure::{Figure, PHASES, RunFigure};
 use super::noise::Noise;
 use super::pairing::Run;
-use super::report::{Better, DeltaVerdict, Difference, Interval, MetricDelta, SessionChanges};
+use super::report::{DeltaVerdict, Difference, Interval, MetricDelta, SessionChanges};
+use super::requests::LATENCIES;
 use crate::record::{ExecutionMode, Outcome};
 use crate::results::stats::{mean, share};
-use crate::results::{Metric, is_failure};
+use crate::results::{Better, Figure, Metric, RunFigure, Slos, is_failure};
 
 /// Counts of one side by session.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub(super) struct Tally {
     /// Truncated, aborted, failed and timed out.
     pub bad: Vec<u32>,
     bad_sums: Vec<f64>,
+    /// Ok within every objective.
+    good_sums: Vec<f64>,
     served: Vec<u32>,
     /// Turns sent after the first one present.
     later: Vec<u32>,
@@ -24,10 +26,11 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Of the paired requests of these runs.
-    pub fn of(runs: &[Run], sessions: usize) -> Tally {
+    pub fn of(runs: &[Run], sessions: usize, slos: Slos) -> Tally {
         let mut tally = Tally {
             bad: vec![0; sessions],
             bad_sums: vec![0.0; sessions],
+            good_sums: vec![0.0; sessions],
             served: vec![0; sessions],
             later: vec![0; sessions],
             direct_sums: vec![0.0; sessions],
@@ -38,6 +41,8 @@ impl Tally {
                 let is_first = last.replace(session) != Some(session);
                 if run.paired[row] {
                     tally.add(session as usize, is_first, run.requests.outcome[row], run.requests.mode[row]);
+                    let is_good = run.requests.is_good(row, &slos);
+                    tally.good_sums[session as usize] += f64::from(u8::from(is_good));
                 }
             }
         }
@@ -66,14 +71,17 @@ impl Tally {
         match figure {
             RunFigure::DirectShare => Some(Target::Ratio { sums: &self.direct_sums, counts: &self.later, scale: 1.0 }),
             RunFigure::BadShare => Some(Target::Ratio { sums: &self.bad_sums, counts: &self.served, scale: 1.0 }),
+            RunFigure::SloAttainment => Some(Target::Ratio { sums: &self.good_sums, counts: &self.served, scale: 1.0 }),
             RunFigure::Completed
             | RunFigure::Failed
             | RunFigure::Duration
             | RunFigure::RequestThroughput
+            | RunFigure::RequestGoodput
             | RunFigure::OutputThroughput
             | RunFigure::TotalTokenThroughput
-            | RunFigure::Gini
-            | RunFigure::Jain
+            | RunFigure::GiniMeanE2e
+            | RunFigure::JainMeanE2e
+            | RunFigure::Bimodality
             | RunFigure::StarvedSessions
             | RunFigure::BecameStarved
             | RunFigure::FreedSessions => None,
@@ -101,10 +109,18 @@ impl<'a> Judge<'a> {
         match figure {
             Figure::Mean(metric) | Figure::Percentile { metric, .. } => {
                 let of_schedule = matches!(metric, Metric::SchedTtft | Metric::SchedE2e | Metric::WaitPreviousTurn);
-                (same_scale || !of_schedule) && (whole || !PHASES.contains(&metric))
+                (same_scale || !of_schedule) && (whole || LATENCIES.contains(&metric))
             }
             Figure::Run(RunFigure::DirectShare | RunFigure::BadShare) => true,
-            Figure::Run(RunFigure::Completed | RunFigure::Failed | RunFigure::Gini | RunFigure::Jain) => whole,
+            Figure::Run(RunFigure::SloAttainment) => self.comparison.slos.is_some(),
+            Figure::Run(
+                RunFigure::Completed
+                | RunFigure::Failed
+                | RunFigure::GiniMeanE2e
+                | RunFigure::JainMeanE2e
+                | RunFigure::Bimodality,
+            ) => whole,
+            Figure::Run(RunFigure::RequestGoodput) => whole && same_scale && self.comparison.slos.is_some(),
             Figure::Run(
                 RunFigure::Duration
                 | RunFigure::RequestThroughput
@@ -130,9 +146,19 @@ impl<'a> Judge<'a> {
             };
             let draws = self.comparison.a.has_target(figure).then(|| drawn.next()).flatten();
             let interval = draws.and_then(|draws| interval(draws, confidence, self.comparison.paired.sessions));
-            delta(figure, (a, n_a), (b, n_b), interval, noise.is_known().then(|| noise.of(figure)).flatten())
+            let noise = noise.is_known().then(|| noise.of(figure)).flatten();
+            MetricDelta { missing: self.missing(figure, a, b), ..delta(figure, (a, n_a), (b, n_b), interval, noise) }
         };
         self.comparison.figures().into_iter().map(metric).collect()
+    }
+
+    /// Why a side has no value, where that is not plain.
+    fn missing(&self, figure: Figure, a: Option<f64>, b: Option<f64>) -> Option<String> {
+        let sides = [("A", &self.comparison.a, a), ("B", &self.comparison.b, b)];
+        let lacking = sides.into_iter().filter(|(.., value)| value.is_none());
+        let words: Vec<String> =
+            lacking.filter_map(|(name, side, _)| Some(format!("{name} {}", side.lacks(figure)?))).collect();
+        (!words.is_empty()).then(|| words.join("; "))
     }
 
     /// A figure of one side, and of how many values it is.
@@ -141,8 +167,9 @@ impl<'a> Judge<'a> {
         match figure {
             Figure::Mean(metric) => match side.sample(metric) {
                 Some(sample) => (sample.mean_ms(), sample.n()),
-                None => side.phase(metric),
+                None => side.told_mean(metric),
             },
+            Figure::Percentile { metric, .. } if side.sample(metric).is_none() => side.told_percentile(figure, metric),
             Figure::Percentile { metric, percentile, with_failures } => {
                 let failures = if with_failures { side.tally.all_bad() } else { 0 };
                 let sample = side.sample(metric);
@@ -152,6 +179,7 @@ impl<'a> Judge<'a> {
             Figure::Run(RunFigure::DirectShare) if !side.keeps_sessions() => (None, 0),
             Figure::Run(RunFigure::DirectShare) => shared(&side.tally.direct_sums, &side.tally.later),
             Figure::Run(RunFigure::BadShare) => shared(&side.tally.bad_sums, &side.tally.served),
+            Figure::Run(RunFigure::SloAttainment) => shared(&side.tally.good_sums, &side.tally.served),
             Figure::Run(RunFigure::BecameStarved | RunFigure::FreedSessions) => (Some(0.0), runs),
             Figure::Run(_) => {
                 let values: Vec<f64> = side.summaries.iter().filter_map(|run| figure.in_summary(run)).collect();
@@ -180,12 +208,41 @@ impl Side {
         }
     }
 
-    /// Mean of a phase over all repeats, ms.
-    fn phase(&self, metric: Metric) -> (Option<f64>, u64) {
+    /// Mean over all repeats of a latency that the records compared do not have, by their summaries, ms.
+    fn told_mean(&self, metric: Metric) -> (Option<f64>, u64) {
         let latencies = || self.summaries.iter().map(|run| run.latencies.of(metric));
         let n = latencies().map(|latency| latency.n).sum();
         let sum: f64 = latencies().filter_map(|latency| Some(latency.mean_ms? * latency.n as f64)).sum();
         ((n > 0).then(|| sum / n as f64), n)
+    }
+
+    /// Its percentile, which repeats together have not: percentiles are never averaged.
+    fn told_percentile(&self, figure: Figure, metric: Metric) -> (Option<f64>, u64) {
+        match self.summaries.as_slice() {
+            [only] => (figure.in_summary(only), only.latencies.of(metric).n),
+            _ => (None, 0),
+        }
+    }
+
+    /// Why it has no value of a figure that others have, where that is not plain.
+    pub(super) fn lacks(&self, figure: Figure) -> Option<&'static str> {
+        let told = match figure {
+            Figure::Mean(metric) | Figure::Percentile { metric, .. } => {
+                self.sample(metric).is_none().then_some(metric)?
+            }
+            Figure::Run(_) => return None,
+        };
+        match (figure, self.summaries.as_slice()) {
+            (Figure::Percentile { .. }, [_, _, ..]) => {
+                Some("is a group of repeats, whose summaries each have their own: percentiles are never averaged")
+            }
+            (_, _) if told != Metric::Itl => None,
+            (_, _) if self.origin.is_none() => Some("is a file of records, and token gaps are in summary.json alone"),
+            (Figure::Percentile { .. }, [one]) if one.latencies.of(told).n > 0 => {
+                Some("has another set of percentiles in its summary.json; replay with --percentiles to have it")
+            }
+            (_, _) => Some("has no token gaps in its summary.json"),
+        }
     }
 }
 
@@ -212,6 +269,7 @@ fn delta(
         relative: delta.zip(a.filter(|a| *a != 0.0)).map(|(delta, a)| delta / a),
         interval: interval.filter(|_| delta.is_some()),
         noise: noise.filter(|_| delta.is_some()),
+        missing: None,
         verdict: delta.map_or(DeltaVerdict::NotComparable, |delta| verdict(delta, better, interval, noise)),
     }
 }

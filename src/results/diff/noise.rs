@@ -4,9 +4,8 @@
 //! t · s · √(1/n_A + 1/n_B) of 0, where t is Student's at as many degrees of freedom as s has (Welch's refinement would need
 //! more repeats than people make). Percentiles of a summary have three digits: no noise is taken for less than those, but for counts.
 
-use super::figure::Figure;
-use crate::results::RunSummary;
 use crate::results::stats::t_quantile;
+use crate::results::{Figure, RunSummary};
 
 /// Relative precision of a percentile of a summary; a smaller difference of anything but a count is none.
 const RESOLUTION: f64 = 0.0005;

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::Serialize;
 
 use crate::record::{ExecutionMode, ModeReason, Outcome};
-use crate::results::{CauseLine, Outcomes, RunState, Verdict};
+use crate::results::{Better, CauseLine, Outcomes, RunState, Verdict};
 
 /// Version of the report; grows when a key changes its meaning or goes away.
 pub const DIFF_VERSION: u32 = 1;
@@ -242,6 +242,9 @@ pub struct MetricDelta {
     pub noise: Option<f64>,
     /// What to make of it.
     pub verdict: DeltaVerdict,
+    /// Why a side has no value, where that is not plain; left out elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
 }
 
 /// Both ends of an interval.
@@ -251,18 +254,6 @@ pub struct Interval {
     pub lo: f64,
     /// Upper end.
     pub hi: f64,
-}
-
-/// Which way a figure is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Better {
-    /// Less is better: a latency.
-    Lower,
-    /// More is better: throughput.
-    Higher,
-    /// It describes.
-    Neither,
 }
 
 /// What to make of a difference.
@@ -524,8 +515,15 @@ pub struct ThresholdResult {
     pub value: Option<f64>,
     /// It is met, or cannot be judged: exit 1.
     pub crossed: bool,
-    /// In words: `p99_e2e_ms rose by 7.2 % (limit 5 %)`.
+    /// In words: `p99_e2e_ms changed by +7.20 %: crosses p99_e2e_ms>+5%`.
     pub text: String,
+}
+
+impl ThresholdResult {
+    /// `FAIL` or `ok`, in every form of the report.
+    pub fn label(&self) -> &'static str {
+        if self.crossed { "FAIL" } else { "ok" }
+    }
 }
 
 impl DiffReport {

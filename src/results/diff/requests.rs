@@ -4,7 +4,7 @@
 
 use crate::record::{ExecutionMode, Outcome};
 use crate::results::distribution::ns_of_ms;
-use crate::results::{Batch, Metric};
+use crate::results::{Batch, Metric, Slos};
 
 /// Columns of a record that a comparison reads.
 pub const COLUMNS: &[&str] = &[
@@ -22,6 +22,16 @@ pub const COLUMNS: &[&str] = &[
 
 /// Latencies that are compared.
 pub const LATENCIES: [Metric; 5] = [Metric::Ttft, Metric::Tpot, Metric::E2e, Metric::SchedTtft, Metric::SchedE2e];
+
+/// Phases of a request whose means are compared, by the summaries.
+pub(super) const PHASES: [Metric; 6] = [
+    Metric::WaitPreviousTurn,
+    Metric::Admission,
+    Metric::PrefillQueue,
+    Metric::Prefill,
+    Metric::KvTransfer,
+    Metric::DecodeQueue,
+];
 
 /// Stands for no value.
 pub(super) const NONE: u64 = u64::MAX;
@@ -73,6 +83,15 @@ impl Requests {
             let value = |row: usize| cells.get(row).filter(|_| outcome[row].is_ok()).and_then(ns_of_ms).unwrap_or(NONE);
             values.extend(rows.clone().map(value));
         }
+    }
+
+    /// Whether the request of a row ended ok within every objective.
+    pub(super) fn is_good(&self, row: usize, slos: &Slos) -> bool {
+        let value = |metric: Metric| {
+            let at = LATENCIES.iter().position(|known| *known == metric)?;
+            Some(self.latencies[at][row]).filter(|ns| *ns != NONE)
+        };
+        self.outcome[row].is_ok() && slos.keeps(value)
     }
 
     /// Requests.

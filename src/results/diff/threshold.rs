@@ -9,9 +9,10 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::figure::Figure;
+use super::compare::figure_names;
 use super::report::{MetricDelta, ThresholdResult};
 use crate::base::nearest;
+use crate::results::Figure;
 
 /// A condition.
 #[derive(Debug, Clone, PartialEq)]
@@ -124,7 +125,7 @@ fn figure(reader: &mut Reader) -> Result<Figure, ThresholdError> {
     let from = reader.at;
     let word = reader.word(|c| c.is_alphanumeric() || c == '_' || c == '.' || c == '-');
     word.parse().map_err(|_| {
-        let near = nearest(word, &Figure::names());
+        let near = nearest(word, &figure_names());
         let cause = match (word, near) {
             ("", _) => "a figure is missing".to_owned(),
             (_, Some(near)) => format!("no figure is named `{word}`; did you mean `{near}`?"),
@@ -247,9 +248,10 @@ fn relative(metric: &MetricDelta) -> Option<f64> {
     metric.relative.or_else(|| metric.delta.filter(|delta| *delta == 0.0))
 }
 
-fn missing(metric: Option<&MetricDelta>) -> &'static str {
+fn missing(metric: Option<&MetricDelta>) -> &str {
     match metric {
-        None => "it was left out",
+        None => "it was left out, as the sides differ too much for it or have no equal objectives",
+        Some(MetricDelta { missing: Some(why), .. }) => why,
         Some(MetricDelta { a: None, b: None, .. }) => "neither side has it",
         Some(MetricDelta { a: None, .. }) => "A has none",
         Some(MetricDelta { b: None, .. }) => "B has none",
@@ -272,8 +274,9 @@ impl fmt::Display for Threshold {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Better, DeltaVerdict};
+    use super::super::report::DeltaVerdict;
     use super::*;
+    use crate::results::Better;
 
     fn metric(key: &str, a: Option<f64>, b: Option<f64>) -> MetricDelta {
         let delta = a.zip(b).map(|(a, b)| b - a);
@@ -291,6 +294,7 @@ mod tests {
             relative: delta.zip(a.filter(|a| *a != 0.0)).map(|(delta, a)| delta / a),
             interval: None,
             noise: None,
+            missing: None,
             verdict: DeltaVerdict::Unjudged,
         }
     }

@@ -83,6 +83,7 @@ impl Vllm {
         put("total_input_tokens", json!(summary.total_input_tokens));
         put("total_output_tokens", json!(summary.total_output_tokens));
         put("request_throughput", json!(summary.request_throughput));
+        put("request_goodput", json!(summary.request_goodput));
         put("output_throughput", json!(summary.output_throughput));
         put("total_token_throughput", json!(summary.total_token_throughput));
         for (metric, name) in

@@ -9,10 +9,8 @@ use super::tables::{Setting, plain, sortable, words as left};
 use crate::base::words::{count, percent, seconds};
 use crate::record::ExecutionMode;
 use crate::results::diff::{
-    ComparisonKind, Curve as Percentiles, DeltaVerdict, DiffReport, MetricDelta, SessionDelta, SideFacts, Split,
-    StarvationChange, Transition,
+    ComparisonKind, Curve as Percentiles, DeltaVerdict, DiffReport, MetricDelta, SideFacts, Split, Transition,
 };
-use crate::results::render::Table;
 use crate::results::render::diff as words;
 
 /// The page of a comparison as one HTML file.
@@ -23,7 +21,7 @@ pub fn diff_page(report: &DiffReport) -> String {
     ];
     if report.comparison != ComparisonKind::Identical {
         let setting = Setting { id: "table-figures", caption: "Figures of A and B", ..Setting::default() };
-        let mut figures = Section::new("figures", "Figures", Html::new()).with(deltas(report));
+        let mut figures = Section::new("figures", "Figures", caution(report)).with(deltas(report));
         figures.after = sortable(&words::figures(report, words::Shown::All), setting);
         sections.extend([
             figures,
@@ -44,26 +42,32 @@ pub fn diff_page(report: &DiffReport) -> String {
 fn verdict(report: &DiffReport) -> Html {
     let class = match &report.comparison {
         ComparisonKind::Identical => "verdict good",
-        ComparisonKind::Different if !report.is_crossed() => "verdict",
+        ComparisonKind::Different if !report.is_crossed() && words::caution(report).is_none() => "verdict",
         ComparisonKind::Different | ComparisonKind::NotComparable { .. } => "verdict bad",
     };
     let mut html = Html::new();
     html.element("p", &[("class", class)], |html| {
         html.line("strong", &words::result(report));
     });
+    html.add(&caution(report));
     let forced = report.forced.iter().map(|forced| format!("forced: {}: {}", forced.text, forced.meaningless));
     let notes: Vec<String> = report.notes.iter().cloned().chain(forced).collect();
     if !notes.is_empty() {
         list(&mut html, notes.iter());
     }
     if !report.thresholds.is_empty() {
-        let row = |threshold: &crate::results::diff::ThresholdResult| {
-            let met = if threshold.crossed { "crossed" } else { "kept" };
-            vec![threshold.expr.clone(), met.to_owned(), threshold.text.clone()]
-        };
-        let table = left(&["condition", "result", "in words"], report.thresholds.iter().map(row));
-        scroll(&mut html, "Conditions", &table);
+        html.line("p", "Conditions of --fail-on:");
+        list(&mut html, words::thresholds(&report.thresholds).iter());
     }
+    html
+}
+
+/// Before every figure of a run that may not be read.
+fn caution(report: &DiffReport) -> Html {
+    let mut html = Html::new();
+    words::caution(report).iter().for_each(|caution| {
+        html.line_with("p", &[("class", "verdict bad")], caution);
+    });
     html
 }
 
@@ -288,35 +292,9 @@ fn modes_seen(report: &DiffReport, of: fn(&Transition) -> ExecutionMode) -> Vec<
 }
 
 fn sessions(report: &DiffReport) -> Html {
-    let sessions = &report.sessions;
     let mut html = lines(words::sessions(report), "Nothing is known of sessions.");
-    let changed = |row: &&SessionDelta| match row.change {
-        StarvationChange::BecameStarved => 0,
-        StarvationChange::Freed => 1,
-        StarvationChange::StillStarved => 2,
-        StarvationChange::None => 3,
-    };
-    let mut rows: Vec<&SessionDelta> = sessions.rows.iter().collect();
-    rows.sort_by_key(|row| (changed(row), row.arrival_rank));
-    let titles = [
-        "session",
-        "change",
-        "rank",
-        "turns",
-        "peak_tokens",
-        "direct A, %",
-        "direct B, %",
-        "mean E2E A, s",
-        "mean E2E B, s",
-        "E2E B − A, s",
-        "reason A",
-        "reason B",
-        "on A",
-        "on B",
-    ];
-    let table = Table::plain(&titles, rows.into_iter().map(session_row).collect());
     html.add(&sortable(
-        &table,
+        &words::session_rows(report),
         Setting {
             id: "table-sessions",
             caption: "By session: those that became starved first, then those freed",
@@ -325,40 +303,6 @@ fn sessions(report: &DiffReport) -> Html {
         },
     ));
     html
-}
-
-fn session_row(row: &SessionDelta) -> Vec<String> {
-    let number =
-        |value: Option<f64>, factor: f64| value.map_or_else(String::new, |value| short(value * factor).to_string());
-    let (a, b) = (row.a.as_ref(), row.b.as_ref());
-    let change = match row.change {
-        StarvationChange::BecameStarved => "became starved",
-        StarvationChange::Freed => "freed",
-        StarvationChange::StillStarved => "still starved",
-        StarvationChange::None => "",
-    };
-    let reason = |side: Option<&crate::results::diff::SessionSide>| {
-        side.and_then(|side| side.main_reason).map_or("", |reason| reason.as_str()).to_owned()
-    };
-    let on = |side: Option<&crate::results::diff::SessionSide>| {
-        side.and_then(|side| side.pinned_worker.clone()).unwrap_or_default()
-    };
-    vec![
-        row.session_id.clone(),
-        change.to_owned(),
-        row.arrival_rank.to_string(),
-        row.turns.to_string(),
-        row.peak_input_tokens.to_string(),
-        number(a.and_then(|side| side.direct_share), 100.0),
-        number(b.and_then(|side| side.direct_share), 100.0),
-        number(a.and_then(|side| side.mean_e2e_ms), 1e-3),
-        number(b.and_then(|side| side.mean_e2e_ms), 1e-3),
-        number(row.mean_e2e_delta_ms, 1e-3),
-        reason(a),
-        reason(b),
-        on(a),
-        on(b),
-    ]
 }
 
 fn causes(report: &DiffReport) -> Html {

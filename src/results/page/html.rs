@@ -3,6 +3,8 @@
 //! Ids, labels and words of servers are hostile input. Invariant: markup comes in as a literal of the program and everything
 //! else through [`escape`], so that no id opens a tag, leaves an attribute, ends a script or turns the direction of writing.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::results::render::visible;
@@ -89,16 +91,18 @@ impl Html {
         self
     }
 
-    /// Data for the scripts, as a block that is not run.
+    /// Data for the scripts, as a block that is not run; what cannot be seen in it is written as an escape.
     pub(super) fn data(&mut self, id: &'static str, value: &impl Serialize) -> &mut Html {
         let json = serde_json::to_string(value).expect("plain data serialises");
         self.open("script", &[("type", "application/json"), ("id", id)]);
         // What could end the block or open a comment in it, and what steers the writing; JSON has them in strings alone.
         for c in json.chars() {
-            if c == '<' || (!c.is_ascii() && visible(c.encode_utf8(&mut [0; 4])) != c.to_string()) {
-                self.0.push_str(&format!("\\u{:04x}", c as u32));
-            } else {
-                self.0.push(c);
+            let mut bytes = [0; 4];
+            match visible(c.encode_utf8(&mut bytes)) {
+                _ if c == '<' => self.0.push_str("\\u003c"),
+                // A chart shows the escape as a table does: what it would show else cannot be seen.
+                Cow::Owned(shown) if !c.is_ascii() => self.0.push_str(&shown.replace('\\', "\\\\")),
+                Cow::Owned(_) | Cow::Borrowed(_) => self.0.push(c),
             }
         }
         self.markup("</script>\n")
@@ -153,6 +157,7 @@ mod tests {
         let json = text.trim_start_matches("<script type=\"application/json\" id=\"x\">").trim_end();
         let json = json.strip_suffix("</script>").unwrap();
         assert!(!json.contains('<') && !json.contains('\u{2028}'), "{json}");
-        assert_eq!(serde_json::from_str::<Vec<String>>(json).unwrap(), [HOSTILE, "\u{2028}<!--"]);
+        let shown = HOSTILE.replace('\u{202e}', "\\u{202e}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(json).unwrap(), [shown.as_str(), "\\u{2028}<!--"]);
     }
 }

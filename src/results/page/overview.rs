@@ -2,11 +2,11 @@
 
 use super::html::Html;
 use super::tables::plain;
-use crate::base::words::{count, fine_time, percent, plural, rate, seconds, tokens};
+use crate::base::words::{count, fine_time, percent, plural, seconds, tokens};
 use crate::record::Outcome;
 use crate::results::render::Table;
-use crate::results::render::summary::{harness, index, starved as starved_line};
-use crate::results::{Contrast, Fairness, Latency, Metric, RunSummary, Starved, Verdict, is_failure};
+use crate::results::render::summary::{harness, index, rates, starved as starved_line};
+use crate::results::{Contrast, Fairness, ITL_NOTE, Latency, Metric, RunSummary, Starved, Verdict, is_failure};
 
 /// Ids of starved sessions named.
 const NAMED: usize = 100;
@@ -120,7 +120,7 @@ pub(super) fn latency(summary: &RunSummary) -> Html {
         let is_per_token = matches!(latency.metric, Metric::Tpot | Metric::Itl);
         let shown = |ms: f64| if is_per_token { fine_time(ms) } else { seconds(ms) };
         let time = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), shown);
-        let counts = [metric_name(latency.metric).to_owned(), count(latency.n), count(latency.n_excluded)];
+        let counts = [latency.metric.title().to_owned(), count(latency.n), count(latency.n_excluded)];
         let ladder = latency.rungs.iter().map(|rung| time(rung.ms));
         counts.into_iter().chain([time(latency.mean_ms)]).chain(ladder).chain([time(latency.max_ms)]).collect()
     };
@@ -132,43 +132,17 @@ pub(super) fn latency(summary: &RunSummary) -> Html {
         let row = |latency: &&Latency| {
             let reached = |ms: Option<f64>| ms.map_or_else(|| "not reached".to_owned(), seconds);
             let ladder = latency.rungs.iter().map(|rung| reached(rung.with_failures_ms));
-            [metric_name(latency.metric).to_owned()].into_iter().chain(ladder).collect()
+            [latency.metric.title().to_owned()].into_iter().chain(ladder).collect()
         };
         scroll(&mut html, "Latencies with failures as endless", &plain(&head, with.map(row)));
     }
-    if let (Some(requests), Some(output), Some(window)) =
-        (summary.request_throughput, summary.output_throughput, summary.duration)
-    {
-        let output = if output < 10.0 { rate(output) } else { tokens(output) };
-        html.line(
-            "p",
-            &format!(
-                "Completed: {} requests/s and {output} answer tokens/s from first send to last end ({}).",
-                rate(requests),
-                seconds(window * 1e3)
-            ),
-        );
+    if summary.latencies.of(Metric::Itl).n > 0 {
+        html.line_with("p", &[("class", "hint")], ITL_NOTE);
     }
+    rates(summary).iter().for_each(|line| {
+        html.line("p", &format!("{}{}.", line[..1].to_uppercase(), &line[1..]));
+    });
     html
-}
-
-fn metric_name(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Ttft => "TTFT (first token)",
-        Metric::Tpot => "TPOT (per output token)",
-        Metric::Itl => "ITL (gap between tokens)",
-        Metric::E2e => "E2E (send to end)",
-        Metric::SchedTtft => "TTFT from the scheduled time",
-        Metric::SchedE2e => "E2E from the scheduled time",
-        Metric::WaitPreviousTurn => "wait for the previous turn",
-        Metric::QueueCapWait => "wait for a slot of the replayer",
-        Metric::ScheduleLag => "schedule lag",
-        Metric::Admission => "admission and open calls",
-        Metric::PrefillQueue => "queue before the prefill",
-        Metric::Prefill => "prefill",
-        Metric::KvTransfer => "KV transfer",
-        Metric::DecodeQueue => "waits on D",
-    }
 }
 
 /// The cause lines.
@@ -277,6 +251,7 @@ pub(super) fn facts(summary: &RunSummary, wall_s: Option<f64>) -> Html {
         ("Ended", Some(run.state.as_str().to_owned())),
         ("Wall time", wall_s.map(|wall_s| format!("{wall_s:.2} s"))),
         ("Budgets", Some(budget(run.budgets.max_bad_share))),
+        ("Objectives", Some(run.slos.to_string())),
         ("Percentiles", Some(summary.percentiles.clone())),
     ];
     let mut html = Html::new();

@@ -37,7 +37,7 @@ pub(super) fn in_unit(value: f64, unit: &str) -> String {
         "share" => percent(value),
         "tokens/s" | "tokens" => format!("{} {unit}", tokens(value)),
         "requests/s" => format!("{} {unit}", rate(value)),
-        "" => format!("{value:.3}"),
+        "index" => format!("{value:.3}"),
         _ if value.fract() == 0.0 && value >= 0.0 => format!("{} {unit}", count(value as u64)),
         _ => format!("{value:.1} {unit}"),
     }
@@ -49,7 +49,7 @@ fn figure(bands: &[Band]) -> Figure {
         .iter()
         .filter(|band| band.median != 0.0)
         .map(|band| Range {
-            label: band.figure.as_str().into(),
+            label: band.figure.to_string(),
             low: relative(band.min, band.median),
             at: 100.0,
             high: relative(band.max, band.median),
@@ -79,7 +79,7 @@ fn table(bands: &[Band]) -> Html {
         let show = |value: f64| in_unit(value, band.figure.unit());
         let ci95 = band.ci95.map_or_else(|| "–".to_owned(), |half| format!("± {}", show(half)));
         let values = [band.min, band.median, band.max, band.mean].map(show);
-        [band.figure.as_str().to_owned(), band.n.to_string()].into_iter().chain(values).chain([ci95]).collect()
+        [band.figure.to_string(), band.n.to_string()].into_iter().chain(values).chain([ci95]).collect()
     };
     let mut html = Html::new();
     let head = ["figure", "replicas", "smallest", "median", "largest", "mean", "95 % interval of the mean"];

@@ -11,17 +11,19 @@ use crate::results::sweep::{CellState, SweepAxis, SweepGroup, SweepReport};
 use crate::results::{Figure, render};
 
 /// Figures that can be chosen, the most wanted first.
-const SHOWN: [Figure; 10] = [
-    Figure::P99E2e,
-    Figure::P50E2e,
-    Figure::P99Ttft,
-    Figure::P50Ttft,
-    Figure::DirectShare,
-    Figure::StarvedSessions,
-    Figure::BadShare,
-    Figure::RequestThroughput,
-    Figure::OutputThroughput,
-    Figure::JainMeanE2e,
+const SHOWN: [Figure; 12] = [
+    Figure::P99_E2E,
+    Figure::P50_E2E,
+    Figure::P99_TTFT,
+    Figure::P50_TTFT,
+    Figure::DIRECT_SHARE,
+    Figure::STARVED_SESSIONS,
+    Figure::BAD_SHARE,
+    Figure::REQUEST_THROUGHPUT,
+    Figure::REQUEST_GOODPUT,
+    Figure::SLO_ATTAINMENT,
+    Figure::OUTPUT_THROUGHPUT,
+    Figure::JAIN_MEAN_E2E,
 ];
 
 /// Most heat maps; a sweep over more combinations of its further axes has the rest in its table.
@@ -204,7 +206,7 @@ fn grid<'a>(
         (0..rows).map(|row| (0..columns).map(|column| value(row, column)).collect()).collect();
     let notes = (0..rows).map(|row| (0..columns).map(|column| note(row, column)).collect()).collect();
     let some = values.iter().flatten().any(Option::is_some);
-    some.then(|| Grid { name: figure.as_str().into(), unit, values, notes })
+    some.then(|| Grid { name: figure.to_string(), unit, values, notes })
 }
 
 /// Unit on a page, and the factor to it.
@@ -217,7 +219,7 @@ fn drawn_unit(figure: Figure) -> (&'static str, f64) {
 }
 
 fn best_words(groups: &[&SweepGroup], report: &SweepReport) -> String {
-    let of = |group: &&SweepGroup| Some((group.shown(Figure::P99E2e)?.mean, point_name(group, report)));
+    let of = |group: &&SweepGroup| Some((group.shown(Figure::P99_E2E)?.mean, point_name(group, report)));
     let mut read: Vec<(f64, String)> = groups.iter().filter_map(of).collect();
     read.sort_by(|a, b| a.0.total_cmp(&b.0));
     let show = |ms: f64| in_unit(ms, "ms");
@@ -238,17 +240,13 @@ fn point_name(group: &SweepGroup, report: &SweepReport) -> String {
 }
 
 fn knees(report: &SweepReport) -> Html {
-    let setting = Setting {
-        id: "table-knees",
-        caption: "Where a figure stops improving along an axis (Kneedle)",
-        ..Setting::default()
-    };
+    let setting = Setting { id: "table-knees", caption: render::KNEE, ..Setting::default() };
     let mut html = or_none(sortable(&render::knees(report), setting), "No knee was found.");
     let without = report.knees.iter().filter(|knee| knee.knee.is_none()).map(|knee| {
         let held = if knee.held_words.is_empty() { "–".to_owned() } else { knee.held_words.clone() };
-        vec![knee.axis.clone(), held, knee.figure.as_str().into(), knee.reason.clone()]
+        vec![knee.figure.to_string(), knee.axis.clone(), held, knee.reason.clone()]
     });
-    let table = words(&["axis", "at", "figure", "why there is no knee"], without);
+    let table = words(&["figure", "along", "with", "why there is no knee"], without);
     if !table.is_empty() {
         html.element("details", &[], |html| {
             html.line("summary", "Curves without a knee");
@@ -261,7 +259,7 @@ fn knees(report: &SweepReport) -> Html {
 /// What the preflight predicted against what came, a point each.
 fn predicted(report: &SweepReport) -> Option<Drawing> {
     let of = |group: &SweepGroup| {
-        let observed = group.band(Figure::DirectShare)?.mean;
+        let observed = group.band(Figure::DIRECT_SHARE)?.mean;
         Some((point_name(group, report), group.predicted_direct_share?, observed))
     };
     let points: Vec<(String, f64, f64)> = report.groups.iter().filter_map(of).collect();
@@ -323,8 +321,8 @@ fn cell_table(report: &SweepReport) -> render::Table {
             cell.seed.to_string(),
             cell.state.as_str().to_owned(),
             result.map_or("", |result| result.verdict.as_str()).to_owned(),
-            if read { figure(Figure::P99E2e, 1e-3) } else { String::new() },
-            figure(Figure::DirectShare, 100.0),
+            if read { figure(Figure::P99_E2E, 1e-3) } else { String::new() },
+            figure(Figure::DIRECT_SHARE, 100.0),
             why.unwrap_or_default(),
             cell.folder.clone(),
         ]

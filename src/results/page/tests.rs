@@ -5,7 +5,7 @@ use super::{PageTally, RunPage, run_page, story, strip, workers};
 use crate::record::{
     ExecutionMode, LedgerEvent, LedgerKind, ModeReason, Outcome, RequestRecord, RunFacts, SCHEMA_VERSION,
 };
-use crate::results::{Accumulator, Budgets, Percentiles, RunInfo, RunState, RunSummary};
+use crate::results::{Accumulator, Budgets, Percentiles, RunInfo, RunState, RunSummary, Slos};
 
 fn record(session: &str, turn: u32, sent_ms: u64, e2e_ms: u64, mode: ExecutionMode) -> RequestRecord {
     let text = format!(
@@ -54,6 +54,7 @@ fn info(records: &[RequestRecord]) -> RunInfo {
         state: RunState::Completed,
         rebuilt: false,
         budgets: Budgets { max_bad_share: 0.01, max_schedule_lag_p99_ms: 50.0, max_harness_pause_ms: None },
+        slos: Slos::default(),
         workers: vec!["D0".into()],
         slots: None,
         gaps: None,

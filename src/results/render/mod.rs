@@ -3,14 +3,16 @@
 //! Computes nothing. Text is plain ASCII-safe Unicode within the width given; colour only repeats what words say.
 
 pub mod diff;
+mod markdown;
 mod page;
 pub(in crate::results) mod summary;
 mod sweep;
 mod table;
 mod tables;
 
+pub use markdown::markdown;
 pub use summary::{Extras, summary};
-pub use sweep::{knees, sweep_cells, sweep_groups};
+pub use sweep::{KNEE, knees, sweep_cells, sweep_groups};
 pub(super) use table::csv_field;
 pub use table::{Format, FormatError, Style, Table, visible};
 pub use tables::{modes, sessions, transfers, workers};

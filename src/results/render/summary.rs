@@ -7,8 +7,10 @@ use super::table::{BOLD, Format, GREEN, RED, Style, paint, visible};
 use super::tables;
 use crate::base::words::{count, fine_time, percent, plural, rate, seconds, tokens};
 use crate::record::{HarnessFacts, Outcome};
+use crate::results::integrity::lag_words;
 use crate::results::{
-    Fairness, IndexUse, Integrity, Latency, Metric, Percentile, Pinned, RunSummary, Starved, Verdict, is_failure,
+    Fairness, IndexUse, Integrity, Latency, Metric, Percentile, Percentiles, Pinned, RunSummary, Starved, Verdict,
+    is_failure,
 };
 
 /// What only the caller knows: never part of `summary.json`.
@@ -30,14 +32,16 @@ pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
         page.text += &(paint(&line, BOLD, style) + "\n");
     }
     page.text += "\n";
-    outcome(summary, &mut page);
+    let (line, word, color) = outcome(summary);
+    page.section_with("outcome", line, word, color);
+    page.section("notes", summary.integrity.notes.iter().cloned());
     latency(summary, &mut page);
-    lengths(summary, &mut page);
+    page.section("lengths", lengths(summary));
     page.text += "\n";
     page.text += &tables::modes(summary).render(Format::Table, style);
     page.text += "\n";
-    sessions(&summary.fairness, &mut page);
-    workers(summary, &mut page);
+    page.section("sessions", sessions(&summary.fairness));
+    page.section("workers", workers(summary));
     page.section("index", summary.index.as_ref().map(index));
     page.section("why", summary.causes.iter().map(|line| line.text.clone()));
     page.section("harness", summary.harness.as_ref().map(|facts| harness(facts, &summary.integrity)));
@@ -81,7 +85,8 @@ pub(in crate::results) fn headline(summary: &RunSummary, extras: &Extras) -> Str
     .join(" · ")
 }
 
-fn outcome(summary: &RunSummary, page: &mut Page) {
+/// How requests ended and the verdict; its word, and the colour of that.
+pub(super) fn outcome(summary: &RunSummary) -> (String, &'static str, &'static str) {
     let served = summary.outcomes.served();
     let part = |outcome: &Outcome| {
         let n = summary.outcomes.of(*outcome);
@@ -101,26 +106,31 @@ fn outcome(summary: &RunSummary, page: &mut Page) {
         Verdict::Withheld => ("headline withheld", RED),
         Verdict::Invalid => ("INVALID", RED),
     };
-    page.section_with("outcome", format!("{} · {word}", parts.join(" · ")), word, color);
-    page.section("notes", summary.integrity.notes.iter().cloned());
+    (format!("{} · {word}", parts.join(" · ")), word, color)
+}
+
+/// Why latencies may not be read, where they may not.
+pub(super) fn withheld(summary: &RunSummary) -> Option<(&'static str, String)> {
+    let reason = summary.integrity.reason.as_deref().unwrap_or("");
+    let word = match summary.integrity.verdict {
+        Verdict::Withheld => "withheld",
+        Verdict::Invalid => "INVALID",
+        Verdict::Partial | Verdict::Valid => return None,
+    };
+    Some((word, format!("{word}: {reason}")))
 }
 
 fn latency(summary: &RunSummary, page: &mut Page) {
-    let reason = summary.integrity.reason.as_deref().unwrap_or("");
-    let instead = match summary.integrity.verdict {
-        Verdict::Withheld => Some("withheld"),
-        Verdict::Invalid => Some("INVALID"),
-        Verdict::Partial | Verdict::Valid => None,
-    };
-    if let Some(word) = instead {
-        return page.section_with("latency", format!("{word}: {reason}"), word, RED);
+    if let Some((word, line)) = withheld(summary) {
+        return page.section_with("latency", line, word, RED);
     }
+    let is_usual = summary.latencies.percentiles() == Percentiles::default();
     let ladder = |latency: &Latency, with_failures: bool| {
         let is_per_token = matches!(latency.metric, Metric::Tpot | Metric::Itl);
         let shown = |ms: f64| if is_per_token { fine_time(ms) } else { seconds(ms) };
-        let usual = [Percentile::P50, Percentile::P90, Percentile::P99];
-        let all_usual = usual.iter().all(|p| latency.rungs.iter().any(|rung| rung.percentile == *p));
-        let rungs = latency.rungs.iter().filter(|rung| !all_usual || usual.contains(&rung.percentile));
+        // Of the usual list the half; of one that was chosen, all.
+        let few = [Percentile::P50, Percentile::P90, Percentile::P99];
+        let rungs = latency.rungs.iter().filter(|rung| !is_usual || few.contains(&rung.percentile));
         let rung = rungs.map(|rung| match (with_failures, rung.ms, rung.with_failures_ms) {
             (true, _, None) => format!("{} not reached", rung.percentile),
             (true, _, Some(ms)) | (false, Some(ms), _) => format!("{} {}", rung.percentile, shown(ms)),
@@ -143,40 +153,48 @@ fn latency(summary: &RunSummary, page: &mut Page) {
     if summary.failed > 0 {
         lines.push(format!("with failures as +∞: E2E {}", ladder(e2e, true)));
     }
-    if let (Some(requests), Some(output)) = (summary.request_throughput, summary.output_throughput) {
-        let window = summary.duration.map_or_else(String::new, |duration| seconds(duration * 1e3));
-        let (requests, output) = (rate(requests), if output < 10.0 { rate(output) } else { tokens(output) });
-        lines.push(format!(
-            "completed: {requests} requests/s, {output} answer tokens/s from first send to last end ({window})"
-        ));
-    }
+    lines.extend(rates(summary));
     page.section("latency", lines);
 }
 
-fn lengths(summary: &RunSummary, page: &mut Page) {
-    let lengths = summary.lengths;
-    let Some(share) = lengths.got_share.filter(|_| lengths.shorter > 0) else { return };
-    let failed = lengths.got_tokens.saturating_sub(summary.total_output_tokens);
-    let of_failed = if failed > 0 { format!(", {} of them of failed requests", count(failed)) } else { String::new() };
-    page.section(
-        "lengths",
-        [format!(
-            "wanted {} answer tokens, got {} ({}{of_failed}); {} of {} shorter, {} counted as ok",
-            count(lengths.wanted_tokens),
-            count(lengths.got_tokens),
-            percent(share),
-            count(lengths.shorter),
-            plural(lengths.requests, "request"),
-            count(lengths.shorter_but_ok)
-        )],
-    );
+/// Rates of what was completed, and of what kept the objectives.
+pub(in crate::results) fn rates(summary: &RunSummary) -> Vec<String> {
+    let (Some(requests), Some(output)) = (summary.request_throughput, summary.output_throughput) else {
+        return Vec::new();
+    };
+    let window = summary.duration.map_or_else(String::new, |duration| seconds(duration * 1e3));
+    let (requests, output) = (rate(requests), if output < 10.0 { rate(output) } else { tokens(output) });
+    let completed =
+        format!("completed: {requests} requests/s, {output} answer tokens/s from first send to last end ({window})");
+    let good = summary.goodput.as_ref().zip(summary.request_goodput).map(|(goodput, per_second)| {
+        let share = goodput.slo_attainment.map_or_else(|| "–".into(), percent);
+        let (good, all) = (count(goodput.good), plural(goodput.requests, "request"));
+        format!("goodput: {} requests/s, {good} of {all} ({share}) ok within {}", rate(per_second), goodput.slos())
+    });
+    [completed].into_iter().chain(good).collect()
 }
 
-fn sessions(fairness: &Fairness, page: &mut Page) {
+/// Where answers were shorter than asked for.
+pub(super) fn lengths(summary: &RunSummary) -> Option<String> {
+    let lengths = summary.lengths;
+    let share = lengths.got_share.filter(|_| lengths.shorter > 0)?;
+    let failed = lengths.got_tokens.saturating_sub(summary.total_output_tokens);
+    let of_failed = if failed > 0 { format!(", {} of them of failed requests", count(failed)) } else { String::new() };
+    Some(format!(
+        "wanted {} answer tokens, got {} ({}{of_failed}); {} of {} shorter, {} counted as ok",
+        count(lengths.wanted_tokens),
+        count(lengths.got_tokens),
+        percent(share),
+        count(lengths.shorter),
+        plural(lengths.requests, "request"),
+        count(lengths.shorter_but_ok)
+    ))
+}
+
+pub(super) fn sessions(fairness: &Fairness) -> Vec<String> {
     if fairness.direct_share.is_none_or(|share| share == 0.0) {
         let jain = fairness.jain_mean_e2e.map(|jain| format!("no direct turns; Jain of mean E2E {jain:.2}"));
-        page.section("sessions", jain);
-        return;
+        return jain.into_iter().collect();
     }
     let largest = fairness.histogram.iter().copied().max().unwrap_or(0).max(1);
     let names = ["0–20 %", "20–40 %", "40–60 %", "60–80 %", "80–100 %"];
@@ -201,7 +219,7 @@ fn sessions(fairness: &Fairness, page: &mut Page) {
     ];
     lines.push(figures.into_iter().flatten().collect::<Vec<_>>().join(" · "));
     lines.extend(fairness.starved.as_ref().map(starved));
-    page.section("sessions", lines);
+    lines
 }
 
 pub(in crate::results) fn starved(starved: &Starved) -> String {
@@ -242,8 +260,7 @@ pub(in crate::results) fn starved(starved: &Starved) -> String {
 /// What the harness cost: figures of the client are worth what these allow.
 pub(in crate::results) fn harness(facts: &HarnessFacts, integrity: &Integrity) -> String {
     let late = integrity.schedule_lag_p99_ms;
-    let late = late
-        .map(|p99| format!("wall time: schedule lag p99 {p99:.1} ms (budget {})", integrity.max_schedule_lag_p99_ms));
+    let late = late.map(|p99| format!("wall time: {}", lag_words(p99, integrity.max_schedule_lag_p99_ms)));
     let lag = match (facts.loop_lag_p50_ms, facts.loop_lag_p99_ms, facts.loop_lag_max_ms) {
         (Some(p50), Some(p99), Some(max)) => {
             Some(format!("loop lag p50 {p50:.1} ms  p99 {p99:.1} ms  max {max:.1} ms"))
@@ -265,7 +282,7 @@ pub(in crate::results) fn harness(facts: &HarnessFacts, integrity: &Integrity) -
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-fn workers(summary: &RunSummary, page: &mut Page) {
+pub(super) fn workers(summary: &RunSummary) -> Vec<String> {
     let line = |spread: &crate::results::RoleSpread| {
         let rows: Vec<_> = summary.workers.iter().filter(|row| row.role == spread.role).collect();
         let least = rows.iter().map(|row| row.requests).min()?;
@@ -291,5 +308,5 @@ fn workers(summary: &RunSummary, page: &mut Page) {
         let hot = if hot.is_empty() { String::new() } else { format!(" · above 1.5 × mean: {}", hot.join(" ")) };
         Some(format!("{} {}: {range} {noun}{each}{skew}{usage}{hot}", spread.workers, spread.role))
     };
-    page.section("workers", summary.spread.iter().filter_map(line));
+    summary.spread.iter().filter_map(line).collect()
 }

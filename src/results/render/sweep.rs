@@ -10,16 +10,20 @@ use crate::results::sweep::{Knee, SweepAxis, SweepCell, SweepGroup, SweepReport}
 use crate::results::{Band, Figure};
 
 /// Figures of a row, with their titles; the rest are in CSV alone.
-const SHOWN: [(Figure, &str); 8] = [
-    (Figure::P50Ttft, "TTFT p50"),
-    (Figure::P99Ttft, "TTFT p99"),
-    (Figure::P50E2e, "E2E p50"),
-    (Figure::P99E2e, "E2E p99"),
-    (Figure::RequestThroughput, "req/s"),
-    (Figure::BadShare, "bad"),
-    (Figure::DirectShare, "direct"),
-    (Figure::StarvedSessions, "starved"),
+const SHOWN: [(Figure, &str); 9] = [
+    (Figure::P50_TTFT, "TTFT p50"),
+    (Figure::P99_TTFT, "TTFT p99"),
+    (Figure::P50_E2E, "E2E p50"),
+    (Figure::P99_E2E, "E2E p99"),
+    (Figure::REQUEST_THROUGHPUT, "req/s"),
+    (Figure::SLO_ATTAINMENT, "in SLO"),
+    (Figure::BAD_SHARE, "bad"),
+    (Figure::DIRECT_SHARE, "direct"),
+    (Figure::STARVED_SESSIONS, "starved"),
 ];
+
+/// What a knee is, in words.
+pub const KNEE: &str = "Knees: the value of an axis past which a figure hardly improves, all other axes held (Kneedle)";
 
 /// One row a point, in order of the cells; points of which no cell was to be run are left out.
 pub fn sweep_groups(report: &SweepReport) -> Table {
@@ -27,16 +31,18 @@ pub fn sweep_groups(report: &SweepReport) -> Table {
         report.groups.iter().filter(|group| group.counts.missing < group.counts.planned).collect();
     let mut columns = axis_columns(report);
     columns.extend([number("runs", "runs"), text("verdict", "verdict")]);
-    let rest = || Figure::ALL.iter().filter(|figure| SHOWN.iter().all(|(shown, _)| shown != *figure));
+    let rest = || Figure::HEADLINE.iter().filter(|figure| SHOWN.iter().all(|(shown, _)| shown != *figure));
+    let has_slos = groups.iter().any(|group| group.band(Figure::SLO_ATTAINMENT).is_some());
     for (figure, title) in SHOWN {
-        columns.push(number(figure.as_str(), title));
-        columns.push(wide(format!("{}_ci95", figure.as_str())));
-        if figure == Figure::BadShare {
+        let on_terminal = has_slos || figure != Figure::SLO_ATTAINMENT;
+        columns.push(Column { on_terminal, ..number(figure.to_string(), title) });
+        columns.push(wide(format!("{figure}_ci95")));
+        if figure == Figure::BAD_SHARE {
             columns.push(number("predicted_direct_share", "predicted"));
         }
     }
     for figure in rest() {
-        columns.extend([wide(figure.as_str()), wide(format!("{}_ci95", figure.as_str()))]);
+        columns.extend([wide(figure.to_string()), wide(format!("{figure}_ci95"))]);
     }
     columns.extend([wide("reason"), wide("cause")]);
     let row = |group: &&SweepGroup| {
@@ -44,7 +50,7 @@ pub fn sweep_groups(report: &SweepReport) -> Table {
         row.extend([runs(group), Cell::text(verdict(group))]);
         for (figure, _) in SHOWN {
             row.extend(with_interval(group, figure));
-            if figure == Figure::BadShare {
+            if figure == Figure::BAD_SHARE {
                 row.push(Cell::number(group.predicted_direct_share, percent));
             }
         }
@@ -77,20 +83,18 @@ pub fn sweep_cells(report: &SweepReport, wanted: impl Fn(&SweepCell) -> bool) ->
 pub fn knees(report: &SweepReport) -> Table {
     let found: Vec<&Knee> = report.knees.iter().filter(|knee| knee.knee.is_some()).collect();
     let columns = vec![
-        text("axis", "knee along"),
-        text("held", "at"),
         text("figure", "figure"),
-        number("knee", "knee"),
-        number("value", "there"),
-        text("reason", "how far"),
+        text("knee", "hardly improves past"),
+        text("held", "with"),
+        number("value", "value there"),
+        text("reason", "reached there"),
     ];
     let row = |knee: &&Knee| {
         let point = knee.knee.as_ref();
         vec![
-            Cell::text(&knee.axis),
-            Cell::text(&knee.held_words),
             Cell::text(title(knee.figure)),
-            Cell::number(point.map(|point| point.at), |at| at.to_string()),
+            Cell::text(point.map_or_else(String::new, |point| format!("{} {}", knee.axis, point.at))),
+            Cell::text(if knee.held_words.is_empty() { "–" } else { &knee.held_words }),
             Cell::number(point.map(|point| point.value), show(knee.figure)),
             Cell::text(&knee.reason),
         ]
@@ -109,8 +113,8 @@ fn axis_columns(report: &SweepReport) -> Vec<Column> {
     report.sweep.axes.iter().map(column).collect()
 }
 
-fn number(key: &'static str, title: &'static str) -> Column {
-    Column { title: Cow::Borrowed(title), key: Cow::Borrowed(key), left: false, on_terminal: true }
+fn number(key: impl Into<Cow<'static, str>>, title: &'static str) -> Column {
+    Column { title: Cow::Borrowed(title), key: key.into(), left: false, on_terminal: true }
 }
 
 fn text(key: &'static str, title: &'static str) -> Column {
@@ -185,6 +189,7 @@ fn whole(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-fn title(figure: Figure) -> &'static str {
-    SHOWN.iter().find(|(shown, _)| *shown == figure).map_or(figure.as_str(), |(_, title)| title)
+fn title(figure: Figure) -> String {
+    let shown = SHOWN.iter().find(|(shown, _)| *shown == figure);
+    shown.map_or_else(|| figure.to_string(), |(_, title)| (*title).to_owned())
 }

@@ -129,6 +129,12 @@ impl Table {
         Table::new(columns, cells, &objects)
     }
 
+    /// Its first rows, for people.
+    pub(super) fn first(mut self, rows: usize) -> Table {
+        self.rows.truncate(rows);
+        self
+    }
+
     /// Title, key and whether it is text, of every column.
     pub(in crate::results) fn head(&self) -> impl Iterator<Item = (&str, &str, bool)> {
         self.columns.iter().map(|column| (column.title.as_ref(), column.key.as_ref(), column.left))
@@ -191,9 +197,27 @@ impl Table {
     }
 }
 
-/// Line breaks and tabs are quoted, as CSV allows.
+/// Words from outside have no power over Markdown.
+pub(super) fn in_markdown(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    for c in visible(line).chars() {
+        if matches!(c, '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '|' | '~') {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+    text
+}
+
+/// Line breaks and tabs are quoted, as CSV allows. What a spreadsheet would take for a formula (it begins with `=`, `+`, `-`,
+/// `@`, a tab or a line break, and is no number) gets a `'` before it, and so does what would read alike then: who takes one
+/// `'` away before any of these has the text again (OWASP, "CSV Injection").
 pub(in crate::results) fn csv_field(text: &str) -> String {
-    let text = escaped(text, |c| steers(c) && !matches!(c, '\n' | '\r' | '\t'));
+    let is_formula = text.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
+    // A sign alone stands for "none", and is none.
+    let is_plain = text.len() < 2 || text.parse::<f64>().is_ok();
+    let guarded: Cow<str> = if is_formula && !is_plain { format!("'{text}").into() } else { text.into() };
+    let text = escaped(&guarded, |c| steers(c) && !matches!(c, '\n' | '\r' | '\t'));
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into_owned() }
 }
 
@@ -214,10 +238,17 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Control characters, and those of Unicode's bidirectional algorithm (UAX #9) and of line breaking.
+/// Control characters, those of line breaking, and what Unicode calls default-ignorable (DerivedCoreProperties.txt): characters
+/// of no width, by which two ids that look alike differ, and those that turn the direction of writing (UAX #9).
 fn steers(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+        )
 }
 
 /// Bold.
@@ -262,6 +293,41 @@ mod tests {
         );
         let json: serde_json::Value = serde_json::from_str(&table.render(Format::Json, Style::default())).unwrap();
         assert_eq!(json[0]["session"], HOSTILE);
+    }
+
+    #[test]
+    fn what_has_no_width_or_turns_the_writing_is_seen() {
+        for (text, shown) in [
+            ("a\u{200b}b", "a\\u{200b}b"),
+            ("\u{feff}a", "\\u{feff}a"),
+            ("a\u{2066}b\u{2069}", "a\\u{2066}b\\u{2069}"),
+            ("a\u{ad}\u{200d}\u{2060}\u{e0041}", "a\\u{ad}\\u{200d}\\u{2060}\\u{e0041}"),
+        ] {
+            assert_eq!(visible(text), shown);
+        }
+    }
+
+    #[test]
+    fn no_cell_is_a_formula_and_every_one_reads_back() {
+        let read_back = |field: &str| {
+            let text =
+                field.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(field).replace("\"\"", "\"");
+            let bare = text
+                .strip_prefix('\'')
+                .filter(|rest| rest.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r', '\n']));
+            bare.map_or(text.clone(), str::to_owned)
+        };
+        for text in ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-x", "\t=1", "'=1", "''@", "'a", "a=1", "", "-DD"] {
+            let field = csv_field(text);
+            assert!(
+                !field.trim_start_matches('"').starts_with(['=', '+', '-', '@', '\t', '\r', '\n']),
+                "{text}: {field}"
+            );
+            assert_eq!(read_back(&field), text);
+        }
+        for number in ["-5", "+5", "-0.25", "1e-7", "-inf", "-"] {
+            assert_eq!(csv_field(number), number);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::table::{Cell, Column, Table};
 use crate::base::words::{count, percent, seconds, tokens};
 use crate::record::{TransferRecord, WorkerRecord};
-use crate::results::{ModeRow, RunSummary, SessionRow, WorkerRow};
+use crate::results::{Figure, ModeRow, Percentiles, RunSummary, SessionRow, WorkerRow};
 
 /// A column with what its cells show of a row.
 struct Field<R> {
@@ -35,6 +35,21 @@ impl<R> Field<R> {
     }
 }
 
+/// Of columns that are percentiles a terminal has those asked for, where the run has a list of its own and any is in it.
+fn chosen<R>(mut fields: Vec<Field<R>>, summary: &RunSummary) -> Vec<Field<R>> {
+    let asked = summary.latencies.percentiles();
+    let is_asked = |field: &Field<R>| match field.column.key.parse() {
+        Ok(Figure::Percentile { percentile, .. }) => Some(asked.iter().any(|known| known == percentile)),
+        Ok(Figure::Mean(_) | Figure::Run(_)) | Err(_) => None,
+    };
+    if asked != Percentiles::default() && fields.iter().any(|field| is_asked(field) == Some(true)) {
+        for field in &mut fields {
+            field.column.on_terminal = is_asked(field).unwrap_or(field.column.on_terminal);
+        }
+    }
+    fields
+}
+
 fn build<R: serde::Serialize + Clone>(fields: Vec<Field<R>>, rows: &[R]) -> Table {
     let cells = rows.iter().map(|row| fields.iter().map(|field| (field.cell)(row)).collect()).collect();
     Table::new(fields.into_iter().map(|field| field.column).collect(), cells, &rows)
@@ -42,7 +57,7 @@ fn build<R: serde::Serialize + Clone>(fields: Vec<Field<R>>, rows: &[R]) -> Tabl
 
 /// One row per execution mode, by falling count.
 pub fn modes(summary: &RunSummary) -> Table {
-    build(mode_fields(), &summary.modes)
+    build(chosen(mode_fields(), summary), &summary.modes)
 }
 
 fn mode_fields() -> Vec<Field<ModeRow>> {
@@ -76,7 +91,7 @@ pub fn sessions(summary: &RunSummary) -> Table {
     rows.sort_by(|a, b| {
         b.starved.cmp(&a.starved).then(share(a).total_cmp(&share(b))).then(a.arrival_rank.cmp(&b.arrival_rank))
     });
-    build(session_fields(), &rows)
+    build(chosen(session_fields(), summary), &rows)
 }
 
 fn session_fields() -> Vec<Field<SessionRow>> {
@@ -121,7 +136,7 @@ fn run_lengths(pattern: &str) -> String {
 
 /// One row per configured worker.
 pub fn workers(summary: &RunSummary) -> Table {
-    build(worker_fields(), &summary.workers)
+    build(chosen(worker_fields(), summary), &summary.workers)
 }
 
 fn worker_fields() -> Vec<Field<WorkerRow>> {

@@ -42,8 +42,14 @@ impl SweepGroup {
 
     /// A figure that may be read: shares and counts always, the rest when the headline may be.
     pub fn shown(&self, figure: Figure) -> Option<&Band> {
-        let describes =
-            matches!(figure, Figure::Completed | Figure::BadShare | Figure::DirectShare | Figure::StarvedSessions);
+        let describes = [
+            Figure::COMPLETED,
+            Figure::BAD_SHARE,
+            Figure::SLO_ATTAINMENT,
+            Figure::DIRECT_SHARE,
+            Figure::STARVED_SESSIONS,
+        ]
+        .contains(&figure);
         self.band(figure).filter(|_| describes || self.shows_headline())
     }
 
@@ -62,7 +68,7 @@ impl SweepGroup {
             reason: results().find_map(reason).or_else(error),
             cause: results().find_map(|result| result.cause.clone()),
             predicted_direct_share: results().find_map(|result| result.predicted_direct_share),
-            bands: bands(Figure::ALL, figures.iter().copied()),
+            bands: bands(&Figure::HEADLINE, figures.iter().copied()),
         }
     }
 }

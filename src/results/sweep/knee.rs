@@ -16,7 +16,7 @@ use crate::base::words::{percent, plural};
 use crate::results::{Better, Figure};
 
 /// Figures that are looked at.
-pub const KNEE_FIGURES: [Figure; 4] = [Figure::P50E2e, Figure::P99E2e, Figure::P99Ttft, Figure::DirectShare];
+pub const KNEE_FIGURES: [Figure; 4] = [Figure::P50_E2E, Figure::P99_E2E, Figure::P99_TTFT, Figure::DIRECT_SHARE];
 
 /// Fewest points of a curve.
 const LEAST_POINTS: usize = 4;
@@ -40,7 +40,7 @@ pub struct Knee {
     pub held_words: String,
     /// The knee; null when there is none.
     pub knee: Option<KneePoint>,
-    /// Why there is none, or how much of the way is done at the knee.
+    /// Why there is none, or how much of the improvement along the axis is reached at the knee.
     pub reason: String,
     /// Points of the curve: those with the figure and a headline that may be read.
     pub points: u32,
@@ -90,7 +90,7 @@ fn along(ix: usize, axis: &SweepAxis, axes: &[SweepAxis], groups: &[SweepGroup])
         }
         let (points, left_out) = (samples.len() as u32, (line.len() - samples.len()) as u32);
         let (knee, reason) = match find(samples, figure.better()) {
-            Ok((knee, done)) => (Some(knee), format!("{} of the way is done there", percent(done))),
+            Ok((knee, done)) => (Some(knee), format!("{} of its improvement", percent(done))),
             Err(reason) => (None, reason),
         };
         let held_words = words(held, axes);

@@ -31,7 +31,7 @@ impl SweepReport {
         let named = |columns: &[(&str, Kind)]| -> Vec<(String, Kind)> {
             columns.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect()
         };
-        let figures = Figure::ALL.iter().map(|figure| (figure.as_str().to_owned(), Kind::Number));
+        let figures = Figure::HEADLINE.iter().map(|figure| (figure.to_string(), Kind::Number));
         let columns: Vec<(String, Kind)> =
             named(first).into_iter().chain(axes).chain(named(rest)).chain(figures).collect();
         write_sheet(out, &columns, self.cells.iter().map(|cell| self.row(cell)))
@@ -53,7 +53,7 @@ impl SweepReport {
             Scalar::Number(result.and_then(|result| result.predicted_direct_share)),
         ];
         let figures =
-            Figure::ALL.iter().map(|figure| Scalar::Number(result.and_then(|result| result.figures.get(*figure))));
+            Figure::HEADLINE.iter().map(|figure| Scalar::Number(result.and_then(|result| result.figures.get(*figure))));
         [Scalar::Whole(Some(cell.number.into()))].into_iter().chain(axes).chain(fixed).chain(figures).collect()
     }
 }

@@ -84,7 +84,7 @@ fn counts_add_up_and_groups_have_one_row_a_point() {
     let counts = CellCounts { planned: 20, done: 17, without_headline: 2, failed: 2, refused: 0, missing: 1 };
     assert_eq!((report.counts, report.groups.len()), (counts, 10));
     let group = report.group_at(&[1, 2]).unwrap();
-    let e2e = group.band(Figure::P50E2e).unwrap();
+    let e2e = group.band(Figure::P50_E2E).unwrap();
     assert_eq!((e2e.n, e2e.mean.round(), e2e.ci95.is_some()), (2, 600.0, true));
     assert_eq!(group.cause.as_deref(), Some("cap 4 binds"));
 }
@@ -94,7 +94,7 @@ fn what_may_not_be_read_is_not_shown_and_says_why() {
     let report = report();
     let (withheld, failed) = (report.group_at(&[0, 0]).unwrap(), report.group_at(&[0, 1]).unwrap());
     assert_eq!((withheld.verdict, withheld.reason.as_deref()), (Some(Verdict::Withheld), Some("too many truncated")));
-    assert!(withheld.shown(Figure::P99E2e).is_none() && withheld.shown(Figure::BadShare).is_some());
+    assert!(withheld.shown(Figure::P99_E2E).is_none() && withheld.shown(Figure::BAD_SHARE).is_some());
     assert_eq!((failed.verdict, failed.reason.as_deref()), (None, Some("the disk is full")));
     assert!(failed.bands.is_empty());
 }
@@ -105,7 +105,7 @@ fn knees_are_looked_for_along_numeric_axes_in_each_line() {
     let lines: Vec<(&str, Option<f64>, u32)> = report
         .knees
         .iter()
-        .filter(|knee| knee.figure == Figure::P50E2e)
+        .filter(|knee| knee.figure == Figure::P50_E2E)
         .map(|knee| (knee.held_words.as_str(), knee.knee.as_ref().map(|point| point.at), knee.left_out))
         .collect();
     // Three points are left of the curve of `sticky`.
@@ -160,10 +160,10 @@ kv-aware    2     2  valid            –         –  0.800 s ±0.102    3.20 s
 kv-aware    4     2  valid            –         –  0.600 s ±0.076    2.40 s ±0.30      –  10.0 %     50.0 %  40.0 %        0
 kv-aware    8     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
 kv-aware   16     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
-knee along  at               figure   knee    there  how far
-cap         policy kv-aware  E2E p50     8  0.200 s  100.0 % of the way is done there
-cap         policy kv-aware  E2E p99     8  0.800 s  100.0 % of the way is done there
-cap         policy kv-aware  direct      8   80.0 %  100.0 % of the way is done there
+figure   hardly improves past  with             value there  reached there
+E2E p50  cap 8                 policy kv-aware      0.200 s  100.0 % of its improvement
+E2E p99  cap 8                 policy kv-aware      0.800 s  100.0 % of its improvement
+direct   cap 8                 policy kv-aware       80.0 %  100.0 % of its improvement
 cell  policy  cap  seed  state   error
    3  sticky    2    42  failed  the disk is full
    4  sticky    2    43  failed  the disk is full

@@ -144,7 +144,7 @@ class Look:
         self.need(not blank, f"blank charts: {blank}")
         if self.kind == "hostile":
             self.need(self.tab.evaluate("window.foreign === undefined && !document.querySelector('img, iframe, b')"), "an id became markup")
-            turned = self.tab.evaluate(r"/[\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)")
+            turned = self.tab.evaluate(r"/[\u200b\ufeff\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)")
             self.need(not turned, "an id turns the direction of writing")
 
     def themes(self):

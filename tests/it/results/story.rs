@@ -232,7 +232,10 @@ fn a_late_harness_makes_a_run_invalid() {
     let summary = story.summary();
     assert_eq!(summary.integrity.verdict, Verdict::Invalid);
     let text = render::summary(&summary, &Extras::default(), Style::default());
-    assert!(text.contains("latency   INVALID: schedule lag p99 12.0 ms is over the budget of 5 ms"), "{text}");
+    assert!(
+        text.contains("latency   INVALID: schedule lag p99 12.0 ms (budget 5 ms: integrity.max_schedule_lag_p99_ms)"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -281,7 +284,8 @@ fn the_harness_is_told_and_judged_in_wall_time() {
     let notes = summary.integrity.notes.join("\n");
     assert!(notes.contains("the driver's loop woke late: p99 6.0 ms of wall time"), "{notes}");
     let text = render::summary(&summary, &Extras::default(), Style::default());
-    let line = "harness   wall time: schedule lag p99 4.4 ms (budget 5) · loop lag p50 0.1 ms  p99 6.0 ms  max 7.0 ms";
+    let line = "harness   wall time: schedule lag p99 4.4 ms (budget 5 ms: integrity.max_schedule_lag_p99_ms)\n";
+    assert!(text.contains("loop lag p50 0.1 ms  p99 6.0 ms  max 7.0 ms"), "{text}");
     assert!(text.contains(line), "{text}");
     story.info.speed = 2.0;
     assert_eq!(story.summary().integrity.verdict, Verdict::Invalid);

@@ -1,42 +1,22 @@
-//! A [`DiffReport`] as text for a terminal, and as Markdown for a pull request.
+//! A [`DiffReport`] as text for a terminal, and as Markdown for a pull request; its tables are in `tables`.
 //!
 //! Both show the same blocks in the same order: what was compared, what to know first, the figures, where the difference comes
 //! from, who is concerned. Computes nothing; long lists are cut here and whole in JSON.
 
-use serde::Serialize;
+mod tables;
 
 use super::page::{Page, wrap};
-use super::table::{BOLD, Cell, Column, Format, RED, Style, Table, paint, visible};
-use crate::base::words::{count, fine_time, percent, plural, rate, seconds};
-use crate::results::diff::{
-    ComparisonKind, DeltaVerdict, DiffReport, MetricDelta, SideFacts, Split, StarvationChange, ThresholdResult,
-    Transition,
-};
+use super::table::{BOLD, Format, RED, Style, Table, in_markdown, paint, visible};
+use crate::base::words::{count, plural};
+use crate::results::diff::{ComparisonKind, DeltaVerdict, DiffReport, SideFacts, StarvationChange, ThresholdResult};
 use crate::results::{CauseLine, Verdict};
+
+pub(in crate::results) use tables::{figures, session_rows, split_table, split_title, transitions};
+
+use tables::{ROWS, listed, short_percent};
 
 /// Sessions named in a line.
 const NAMED: usize = 12;
-/// Transitions, outcome changes and modes shown.
-const ROWS: usize = 10;
-/// Figures that are shown unless all are wanted; those of `--fail-on` are shown, too.
-const HEADLINE: [&str; 16] = [
-    "mean_ttft_ms",
-    "p50_ttft_ms",
-    "p90_ttft_ms",
-    "p99_ttft_ms",
-    "mean_tpot_ms",
-    "mean_e2e_ms",
-    "p50_e2e_ms",
-    "p90_e2e_ms",
-    "p99_e2e_ms",
-    "p99_e2e_ms_with_failures",
-    "direct_share",
-    "starved_sessions",
-    "bad_share",
-    "request_throughput",
-    "output_throughput",
-    "duration",
-];
 /// Cause lines of a side.
 const CAUSES: usize = 4;
 
@@ -46,8 +26,8 @@ enum Block {
     Lines(&'static str, Vec<String>),
     /// What the label says above all.
     Alarm(&'static str, Vec<String>),
-    /// Title and table.
-    Table(String, Table),
+    /// Title, what to know before it is read, and table.
+    Table(String, Option<String>, Table),
 }
 
 /// Which figures are shown.
@@ -80,8 +60,12 @@ pub fn text(report: &DiffReport, shown: Shown, style: Style) -> String {
                     page.section_with(label, line, label, RED);
                 }
             }
-            Block::Table(title, table) => {
-                page.text += &format!("\n{}\n{}", paint(&title, BOLD, style), table.render(Format::Table, style));
+            Block::Table(title, caution, table) => {
+                page.text += &format!("\n{}\n", paint(&title, BOLD, style));
+                for line in caution.iter().flat_map(|caution| wrap(&visible(caution), style.width)) {
+                    page.text += &(paint(&line, RED, style) + "\n");
+                }
+                page.text += &table.render(Format::Table, style);
             }
         }
     }
@@ -92,31 +76,23 @@ pub fn text(report: &DiffReport, shown: Shown, style: Style) -> String {
 pub fn markdown(report: &DiffReport, shown: Shown) -> String {
     let mut text = String::from("## pdreplay diff\n\n");
     for head in heads(report) {
-        text += &format!("- {}\n", escaped(&head));
+        text += &format!("- {}\n", in_markdown(&head));
     }
     for block in blocks(report, shown) {
         match block {
             Block::Lines(label, lines) | Block::Alarm(label, lines) if !lines.is_empty() => {
                 text += &format!("\n**{label}**\n\n");
-                lines.iter().for_each(|line| text += &format!("- {}\n", escaped(line)));
+                lines.iter().for_each(|line| text += &format!("- {}\n", in_markdown(line)));
             }
             Block::Lines(..) | Block::Alarm(..) => {}
-            Block::Table(title, table) => {
-                text += &format!("\n### {title}\n\n{}", table.render(Format::Markdown, Style::default()));
+            Block::Table(title, caution, table) => {
+                text += &format!("\n### {title}\n\n");
+                if let Some(caution) = caution {
+                    text += &format!("**{}**\n\n", in_markdown(&caution));
+                }
+                text += &table.render(Format::Markdown, Style::default());
             }
         }
-    }
-    text
-}
-
-/// Words from outside have no power over Markdown.
-fn escaped(line: &str) -> String {
-    let mut text = String::with_capacity(line.len());
-    for c in visible(line).chars() {
-        if matches!(c, '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '|' | '~') {
-            text.push('\\');
-        }
-        text.push(c);
     }
     text
 }
@@ -155,9 +131,9 @@ fn blocks(report: &DiffReport, shown: Shown) -> Vec<Block> {
     }
     let (all, here) = (listed(report, Shown::All).len(), listed(report, shown).len());
     let rest = if here < all { format!(" ({here} of {all}; the others with --all)") } else { String::new() };
-    blocks.push(Block::Table(format!("Figures{rest}"), figures(report, shown)));
+    blocks.push(Block::Table(format!("Figures{rest}"), caution(report), figures(report, shown)));
     for split in &report.splits {
-        blocks.push(Block::Table(split_title(split), split_table(split)));
+        blocks.push(Block::Table(split_title(split), None, split_table(split)));
     }
     if !report.transitions.is_empty() {
         let shown = report.transitions.len().min(ROWS);
@@ -166,7 +142,8 @@ fn blocks(report: &DiffReport, shown: Shown) -> Vec<Block> {
         } else {
             String::new()
         };
-        blocks.push(Block::Table(format!("Modes, from A to B{of}"), transitions(&report.transitions[..shown])));
+        let title = format!("Modes, from A to B{of}");
+        blocks.push(Block::Table(title, None, transitions(&report.transitions[..shown])));
     }
     blocks.extend([
         Block::Lines("sessions", sessions(report)),
@@ -214,9 +191,15 @@ pub(in crate::results) fn chance(report: &DiffReport) -> Vec<String> {
     bootstrap.into_iter().chain([noise]).collect()
 }
 
-fn short_percent(share: f64) -> String {
-    let text = format!("{:.2}", share * 100.0);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+/// Why verdicts are no results, where the headline of a run may not be read.
+pub(in crate::results) fn caution(report: &DiffReport) -> Option<String> {
+    let of_side = |(name, side): (&str, &SideFacts)| {
+        let unread = side.runs.iter().find(|run| !run.verdict.shows_headline())?;
+        let word = if unread.verdict == Verdict::Invalid { "is invalid" } else { "is withheld" };
+        Some(format!("the headline of {name} {word} ({})", unread.reason.as_deref().unwrap_or("see the notes")))
+    };
+    let sides: Vec<String> = [("A", &report.a), ("B", &report.b)].into_iter().filter_map(of_side).collect();
+    (!sides.is_empty()).then(|| format!("No result: {}; the verdicts compare what may not be read.", sides.join(", ")))
 }
 
 pub(in crate::results) fn result(report: &DiffReport) -> String {
@@ -227,176 +210,10 @@ pub(in crate::results) fn result(report: &DiffReport) -> String {
             let of = |verdict: DeltaVerdict| report.metrics.iter().filter(|m| m.verdict == verdict).count();
             let (better, worse) = (of(DeltaVerdict::Better), of(DeltaVerdict::Worse));
             let (noise, unclear) = (of(DeltaVerdict::InsideNoise), of(DeltaVerdict::Unclear));
-            let runs = || report.a.runs.iter().chain(&report.b.runs);
-            let unread = runs().filter(|run| matches!(run.verdict, Verdict::Withheld | Verdict::Invalid)).count();
-            let but = if unread > 0 { " · of runs whose headline may not be read: see the notes" } else { "" };
+            let but = if caution(report).is_some() { " · of runs whose headline may not be read" } else { "" };
             format!("figures: {better} better, {worse} worse, {noise} inside the noise, {unclear} unclear{but}")
         }
     }
-}
-
-/// Columns with their titles: words to the left, numbers to the right.
-fn table(titles: &[(&'static str, bool)], rows: Vec<Vec<String>>, rows_of: &impl Serialize) -> Table {
-    let column = |(title, left): &(&'static str, bool)| Column {
-        title: (*title).into(),
-        key: (*title).into(),
-        left: *left,
-        on_terminal: true,
-    };
-    let cells = rows.into_iter().map(|row| row.into_iter().map(Cell::text).collect()).collect();
-    Table::new(titles.iter().map(column).collect(), cells, rows_of)
-}
-
-fn listed(report: &DiffReport, shown: Shown) -> Vec<&MetricDelta> {
-    let is_asked =
-        |metric: &MetricDelta| report.thresholds.iter().any(|threshold| threshold.expr.contains(&metric.key));
-    let is_headline = |metric: &MetricDelta| HEADLINE.contains(&metric.key.as_str()) || is_asked(metric);
-    let is_wanted = |metric: &&MetricDelta| is_shown(metric, report) && (shown == Shown::All || is_headline(metric));
-    report.metrics.iter().filter(is_wanted).collect()
-}
-
-pub(in crate::results) fn figures(report: &DiffReport, which: Shown) -> Table {
-    let rows = listed(report, which);
-    let repeats = report.noise.as_ref().map(|noise| noise.repeats_a.max(noise.repeats_b));
-    let cells = |metric: &&MetricDelta| {
-        let value = |value: Option<f64>| value.map_or_else(|| "–".into(), |value| shown(value, &metric.unit));
-        let change = |value: f64| signed(value, &metric.unit);
-        vec![
-            metric.key.clone(),
-            value(metric.a),
-            value(metric.b),
-            metric.delta.map_or_else(|| "–".into(), change),
-            metric.relative.map_or_else(|| "–".into(), |relative| format!("{} %", signed(relative * 100.0, "%"))),
-            verdict(metric.verdict, repeats),
-            metric.interval.map_or_else(|| "–".into(), |i| format!("{} … {}", change(i.lo), change(i.hi))),
-            metric.noise.map_or_else(|| "–".into(), |noise| half_width(noise, &metric.unit)),
-        ]
-    };
-    let titles = [
-        ("figure", true),
-        ("A", false),
-        ("B", false),
-        ("B − A", false),
-        ("%", false),
-        ("verdict", true),
-        ("interval", false),
-        ("noise", false),
-    ];
-    table(&titles, rows.iter().map(cells).collect(), &rows)
-}
-
-/// Figures of nothing, and times from the schedule that say the same as those from the send, are left to JSON.
-fn is_shown(metric: &MetricDelta, report: &DiffReport) -> bool {
-    let is_nothing = |value: Option<f64>| value.is_none_or(|value| value == 0.0);
-    if is_nothing(metric.a) && is_nothing(metric.b) && metric.unit != "share" {
-        return false;
-    }
-    let Some(plain) = metric.key.find("sched_").map(|at| metric.key[..at].to_owned() + &metric.key[at + 6..]) else {
-        return true;
-    };
-    let near = |a: Option<f64>, b: Option<f64>| a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= 0.01 * b.abs());
-    !report.metric(&plain).is_some_and(|plain| near(metric.a, plain.a) && near(metric.b, plain.b))
-}
-
-fn verdict(verdict: DeltaVerdict, repeats: Option<u32>) -> String {
-    match (verdict, repeats) {
-        (DeltaVerdict::Same, _) => "same".into(),
-        (DeltaVerdict::InsideNoise, Some(n)) => format!("inside the noise of {n} repeats"),
-        (DeltaVerdict::InsideNoise, None) => "inside the noise".into(),
-        (DeltaVerdict::Unclear, _) => "unclear".into(),
-        (DeltaVerdict::Better, _) => "better".into(),
-        (DeltaVerdict::Worse, _) => "worse".into(),
-        (DeltaVerdict::Changed, _) => "changed".into(),
-        (DeltaVerdict::Unjudged, _) => "one sample each".into(),
-        (DeltaVerdict::NotComparable, _) => "not comparable".into(),
-    }
-}
-
-fn shown(value: f64, unit: &str) -> String {
-    match unit {
-        "ms" => fine_time(value),
-        "s" => seconds(value * 1e3),
-        "share" => percent(value),
-        "index" => format!("{value:.3}"),
-        "%" => format!("{value:.1}"),
-        unit if unit.ends_with("/s") && value >= 1000.0 => format!("{} /s", count(value.round() as u64)),
-        unit if unit.ends_with("/s") => format!("{} /s", rate(value)),
-        _ if value.fract() == 0.0 => count(value as u64),
-        _ => format!("{value:.1}"),
-    }
-}
-
-/// A change; one of a share in points, since per cent of it would be another figure.
-fn signed(value: f64, unit: &str) -> String {
-    let sign = match value {
-        value if value > 0.0 => "+",
-        value if value < 0.0 => "−",
-        _ => "",
-    };
-    match unit {
-        "share" => format!("{sign}{:.1} points", value.abs() * 100.0),
-        unit => format!("{sign}{}", shown(value.abs(), unit)),
-    }
-}
-
-/// What chance makes of a change.
-fn half_width(noise: f64, unit: &str) -> String {
-    match unit {
-        "share" => format!("± {:.1} points", noise * 100.0),
-        unit if unit.ends_with("/s") => format!("± {noise:.2} /s"),
-        unit => format!("± {}", shown(noise, unit)),
-    }
-}
-
-pub(in crate::results) fn split_title(split: &Split) -> String {
-    let change = |ms: f64| signed(ms, "ms");
-    format!(
-        "Mean {} {} = mix of modes {} + within modes {}",
-        split.metric.to_uppercase(),
-        change(split.delta_ms),
-        change(split.mix_ms),
-        change(split.within_ms)
-    )
-}
-
-pub(in crate::results) fn split_table(split: &Split) -> Table {
-    let rows = &split.by_mode[..split.by_mode.len().min(ROWS)];
-    let mean = |ms: Option<f64>| ms.map_or_else(|| "–".into(), fine_time);
-    let cells = |mode: &crate::results::diff::ModeShift| {
-        vec![
-            mode.mode.as_str().to_owned(),
-            percent(mode.share_a),
-            percent(mode.share_b),
-            mean(mode.mean_a_ms),
-            mean(mode.mean_b_ms),
-            signed(mode.mix_ms, "ms"),
-            signed(mode.within_ms, "ms"),
-        ]
-    };
-    let titles = [
-        ("mode", true),
-        ("share A", false),
-        ("share B", false),
-        ("mean A", false),
-        ("mean B", false),
-        ("mix", false),
-        ("within", false),
-    ];
-    table(&titles, rows.iter().map(cells).collect(), &rows)
-}
-
-pub(in crate::results) fn transitions(rows: &[Transition]) -> Table {
-    let cells = |row: &Transition| {
-        vec![
-            row.from.as_str().to_owned(),
-            if row.from == row.to { "=".into() } else { row.to.as_str().to_owned() },
-            count(row.count),
-            percent(row.share),
-            row.mean_e2e_delta_ms.map_or_else(|| "–".into(), |ms| signed(ms, "ms")),
-        ]
-    };
-    let titles = [("in A", true), ("in B", true), ("requests", false), ("share", false), ("E2E, mean B − A", false)];
-    table(&titles, rows.iter().map(cells).collect(), &rows)
 }
 
 pub(in crate::results) fn sessions(report: &DiffReport) -> Vec<String> {
@@ -478,6 +295,5 @@ pub(in crate::results) fn outcomes(report: &DiffReport) -> Vec<String> {
 
 /// The conditions of `--fail-on`, a line each: `FAIL` or `ok`, and why.
 pub fn thresholds(results: &[ThresholdResult]) -> Vec<String> {
-    let line = |result: &ThresholdResult| format!("{} {}", if result.crossed { "FAIL" } else { "ok" }, result.text);
-    results.iter().map(line).collect()
+    results.iter().map(|result| format!("{} {}", result.label(), result.text)).collect()
 }
