@@ -83,7 +83,7 @@ impl StreamSync {
         Flaw::new(SyncReason::SilentSubscription, detail)
     }
 
-    /// A replay names the publisher's topic. An empty one says nothing [D]: a publisher that has one may leave it out.
+    /// A replay names the publisher's topic. An empty one says nothing: a publisher that has one may leave it out.
     pub(super) fn check_topic(&self, found: &[u8]) -> Result<(), Flaw> {
         let wanted = &self.options.topic;
         if found.is_empty() || found.starts_with(wanted.as_bytes()) || self.live.is_some() {
