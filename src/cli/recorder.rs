@@ -110,7 +110,7 @@ impl Observer for Recorder<'_> {
         if let (LedgerKind::IndexNotInStep, Some(display)) = (event.kind, &self.display) {
             let at_s = event.at_ns as f64 / 1e9;
             let what = event.detail.as_deref().unwrap_or_default();
-            display.warn(&format!("KV index not in step after {at_s} s of the run: {what}"));
+            display.warn(&format!("KV index not in step after {at_s:.1} s of the run: {what}"));
         }
         self.files.events.push(event)?;
         self.watch.lap(Stage::Lines);

@@ -76,20 +76,35 @@ impl SglangArgs {
 impl ListenArgs {
     /// Listens, or says why not.
     pub fn bind(&self) -> Result<TcpListener, Failure> {
-        self.bind_at(self.port)
+        self.bind_at("--port", self.port)
     }
 
-    /// The same at another port of the same address.
-    pub fn bind_at(&self, port: u16) -> Result<TcpListener, Failure> {
+    /// The same at another port of the same address, which `flag` names.
+    pub fn bind_at(&self, flag: &str, port: u16) -> Result<TcpListener, Failure> {
         let host = &self.host;
         TcpListener::bind((host.trim_matches(['[', ']']), port)).map_err(|error| {
             let failure = Failure::broke(format!("cannot listen on {host}:{port}: {error}"));
             match error.kind() {
-                io::ErrorKind::AddrInUse => failure.hint("stop what listens there, or give `--port 0` for a free port"),
+                io::ErrorKind::AddrInUse => {
+                    failure.hint(format!("stop what listens there, or give `{flag} 0` for a free port"))
+                }
                 io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges; give a higher one"),
                 _ => failure.hint("give an address of this machine, such as `--host 127.0.0.1`"),
             }
         })
+    }
+
+    /// Ports of one process are different ones. `others`: flags and what they say; 0 is a free port.
+    pub fn apart(&self, others: &[(&'static str, Option<u16>)]) -> Result<(), Failure> {
+        let mut seen = vec![("--port", self.port)];
+        for (flag, port) in others.iter().filter_map(|(flag, port)| Some((*flag, (*port)?))) {
+            if let Some((other, _)) = seen.iter().find(|(_, taken)| *taken == port && port != 0) {
+                let cause = format!("`{flag} {port}` is the port of `{other}` too");
+                return Err(Failure::input(cause).hint("give each a port of its own, or 0 for a free one"));
+            }
+            seen.push((flag, port));
+        }
+        Ok(())
     }
 
     /// Process identity: as given, or it grows with the time of the start.

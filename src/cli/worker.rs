@@ -33,6 +33,10 @@ Examples:
 Ends with exit 0 on SIGINT and SIGTERM, after the answers under way (at most 2 s); a second signal ends it at \
 once.";
 
+const BOOTSTRAP_PORT: &str = "--bootstrap-port";
+const EVENTS_PORT: &str = "--kv-events-port";
+const REPLAY_PORT: &str = "--kv-replay-port";
+
 /// Emulation speeds that a scenario may have, too.
 const SPEEDS: RangeInclusive<f64> = 1e-3..=1e4;
 
@@ -91,11 +95,16 @@ pub struct WorkerArgs {
 pub fn run(args: &WorkerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let scenario = args.scenario()?;
     let id = args.id(&scenario)?;
-    let kv = args.kv(&scenario)?;
-    let options = WorkerServerOptions { kv, ..args.options(&scenario, terminal)? };
+    args.listen.apart(&[
+        (BOOTSTRAP_PORT, args.bootstrap_port),
+        (EVENTS_PORT, args.kv_events_port),
+        (REPLAY_PORT, args.kv_events_port.map(|_| args.kv_replay_port)),
+    ])?;
+    let options = args.options(&scenario, terminal)?;
     let signals = Signals::install()?;
     let http = args.listen.bind()?;
-    let bootstrap = args.bootstrap_port.map(|port| args.listen.bind_at(port)).transpose()?;
+    let bootstrap = args.bootstrap_port.map(|port| args.listen.bind_at(BOOTSTRAP_PORT, port)).transpose()?;
+    let options = WorkerServerOptions { kv: args.kv(id, &scenario, terminal)?, ..options };
     let config = NodeConfig {
         id,
         incarnation: 0,
@@ -163,12 +172,19 @@ impl WorkerArgs {
     }
 
     /// What is published where.
-    fn kv(&self, scenario: &Scenario) -> Result<Option<KvPublishing>, Failure> {
+    fn kv(&self, id: WorkerId, scenario: &Scenario, terminal: &Terminal) -> Result<Option<KvPublishing>, Failure> {
         let Some(port) = self.kv_events_port else { return Ok(None) };
-        // Bound to find a free port, and to refuse one that is taken; the server binds it again.
-        let at = |port| Ok::<_, Failure>(address(&self.listen.bind_at(port)?)?.into());
+        if id.role == Role::Decode && !scenario.engine.decode_radix_cache {
+            terminal.messages.warning(format!(
+                "{id} keeps no prefix cache, so nothing is published; give `--set engine.decode_radix_cache=true` for one"
+            ));
+            return Ok(None);
+        }
+        // Bound to find free ports, and to refuse those that are taken; the server binds them again.
+        let (events, replay) =
+            (self.listen.bind_at(EVENTS_PORT, port)?, self.listen.bind_at(REPLAY_PORT, self.kv_replay_port)?);
         let publisher = scenario::publisher(&scenario.kv_events, self.sglang.block_size);
-        Ok(Some(KvPublishing { publisher, events: at(port)?, replay: at(self.kv_replay_port)? }))
+        Ok(Some(KvPublishing { publisher, events: address(&events)?.into(), replay: address(&replay)?.into() }))
     }
 
     fn options(&self, scenario: &Scenario, terminal: &Terminal) -> Result<WorkerServerOptions, Failure> {

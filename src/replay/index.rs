@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::base::Time;
 use crate::kv::StreamHealth;
+use crate::kv::sync::trouble_at;
 use crate::record::LedgerKind;
 use crate::replay::Replayer;
 use crate::replay::machine::Note;
@@ -46,5 +47,5 @@ fn told_all(streams: &[StreamHealth]) -> String {
 
 fn told(stream: &StreamHealth) -> String {
     let why = stream.error.as_deref().unwrap_or("nothing was heard");
-    format!("{} at {}: {why}", stream.name, stream.endpoint)
+    format!("{} at {}", stream.name, trouble_at(&stream.endpoint, why))
 }

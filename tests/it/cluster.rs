@@ -266,6 +266,16 @@ fn the_table_of_a_cluster_that_publishes_has_the_addresses() {
 fn a_worker_says_where_it_publishes() {
     let scratch = Scratch::new();
     scratch.run(&["worker", "--name", "P0", "--kv-replay-port", "0"]).refused(&["--kv-events-port"]);
+    let own = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = own.local_addr().unwrap().port().to_string();
+    let with = |more: &[&str]| scratch.run(&[&["worker", "--name", "P0"], more].concat());
+    for (flag, other) in [("--kv-events-port", "--port"), ("--bootstrap-port", "--port")] {
+        with(&[other, &port, flag, &port]).refused(&[&format!("`{flag} {port}` is the port of `{other}` too")]);
+    }
+    let both = ["--kv-events-port", &port, "--kv-replay-port", &port];
+    with(&both).refused(&["`--kv-replay-port", "is the port of `--kv-events-port` too"]);
+    let taken = with(&["--kv-events-port", &port]).code(1);
+    assert!(taken.stdout.is_empty() && taken.stderr.contains("give `--kv-events-port 0`"), "{taken:?}");
     let mut command = scratch.command(&["worker", "--name", "P0", "--kv-events-port", "0", "--json"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -277,4 +287,21 @@ fn a_worker_says_where_it_publishes() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_worker_without_a_cache_says_that_it_publishes_nothing() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command(&["worker", "--name", "D0", "--kv-events-port", "0"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut line, mut warning) = (String::new(), String::new());
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut warning).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(line.starts_with("D0 http://") && !line.contains("kv events"), "{line}");
+    assert!(
+        warning.contains("keeps no prefix cache") && warning.contains("engine.decode_radix_cache=true"),
+        "{warning}"
+    );
 }

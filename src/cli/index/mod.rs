@@ -3,6 +3,7 @@
 //! Owns arguments and tables. What is followed and answered is `live`'s.
 
 mod query;
+mod reasons;
 mod screen;
 mod serve;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod token;
 mod watch;
 
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 
 pub use serve::{feed_failure, feed_options};
 
@@ -54,6 +56,15 @@ impl AskArgs {
         let token = self.token.read(terminal)?;
         Ask::new(&self.url, token).map_err(failure)
     }
+}
+
+/// The time in UTC, for a line of a log: whole milliseconds.
+fn now() -> String {
+    stamp(Timestamp::now())
+}
+
+fn stamp(at: Timestamp) -> String {
+    format!("{at:.3}")
 }
 
 /// For a query that is too large.

@@ -6,13 +6,14 @@ use std::io::{self, Read};
 use clap::Args;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::index::reasons::{is_wide, style, with_reasons};
 use crate::cli::index::{AskArgs, failure};
 use crate::cli::output::FormatName;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::api::{KvMatch, KvQueryReply, MOST_TOKEN_ID};
 use crate::live::server::parse_kv_query;
-use crate::results::render::{Format, Table, visible};
+use crate::results::render::{Format, Style, Table, visible};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,8 +26,9 @@ Examples:
   # only the state of the streams
   pdreplay index query
 
-Whole blocks count, from the first one on without a hole. `device` are tokens on the accelerator, `host-only` \
-those that are in memory of the host alone, `reusable` both. A stream that is not in step has 0 and says why.";
+Whole blocks count, from the first one on without a hole. `device tokens` are on the accelerator, `host-only \
+tokens` in memory of the host alone, `reusable tokens` both. A stream that is not in step has 0 and says why: in \
+a last column, or on a line of its own where the terminal is too narrow for that.";
 
 /// Arguments of `index query`.
 #[derive(Debug, Args)]
@@ -59,7 +61,7 @@ pub fn run(args: &QueryArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.json {
         stdout::print_json(&reply)?;
     } else {
-        stdout::print(&table(&reply).render(args.format.format(), terminal.style))?;
+        stdout::print(&shown(&reply, args.format.format(), style(terminal)))?;
         if reply.matches.is_empty() && args.format.format() == Format::Table {
             terminal.messages.note("the index follows no stream");
         }
@@ -103,22 +105,34 @@ pub(super) fn parse(place: &str, text: &str) -> Result<Vec<u32>, Failure> {
         .collect()
 }
 
-pub(super) fn table(reply: &KvQueryReply) -> Table {
+/// On a terminal that is too narrow for it, the reason why a stream is not in step is below its row.
+pub(super) fn shown(reply: &KvQueryReply, format: Format, style: Style) -> String {
+    let (whole, uncut) = (table(reply, true), Style { width: usize::MAX, ..style });
+    let has_reasons = reply.matches.iter().any(|found| found.error.is_some());
+    if format != Format::Table || !has_reasons || !is_wide(&whole, style) {
+        return whole.render(format, uncut);
+    }
+    let reason = |found: &KvMatch| found.error.as_deref().map(|error| visible(error).into_owned());
+    with_reasons(&table(reply, false).render(format, uncut), reply.matches.iter().map(reason))
+}
+
+fn table(reply: &KvQueryReply, with_errors: bool) -> Table {
     let titles = [
         "instance",
         "dp",
         "sync",
         "sequence",
-        "device",
-        "host-only",
-        "reusable",
+        "device tokens",
+        "host-only tokens",
+        "reusable tokens",
         "device blocks",
         "host blocks",
         "error",
     ];
+    let columns = if with_errors { titles.len() } else { titles.len() - 1 };
     let row = |found: &KvMatch| {
         let count = |n: u64| n.to_string();
-        vec![
+        let cells = [
             visible(&found.instance_name).into_owned(),
             found.dp_rank.to_string(),
             if found.synchronized { "yes" } else { "no" }.to_owned(),
@@ -129,7 +143,8 @@ pub(super) fn table(reply: &KvQueryReply) -> Table {
             count(found.device_blocks),
             count(found.host_blocks),
             visible(found.error.as_deref().unwrap_or_default()).into_owned(),
-        ]
+        ];
+        cells.into_iter().take(columns).collect()
     };
-    Table::plain(&titles, reply.matches.iter().map(row).collect())
+    Table::plain(&titles[..columns], reply.matches.iter().map(row).collect())
 }

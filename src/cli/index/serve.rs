@@ -4,12 +4,14 @@ use std::env;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::index::now;
 use crate::cli::index::token::TokenArgs;
 use crate::cli::server::{address, stopped};
 use crate::cli::signals::Signals;
@@ -47,8 +49,8 @@ Paths:
   GET  /health, /metrics
        open without a token; metrics are Prometheus text
 
-User and password of etcd come from ETCD_USERNAME and ETCD_PASSWORD. Prints its address; a line for each change \
-goes to stderr. Ends with exit 0 on SIGINT and SIGTERM.";
+User and password of etcd come from ETCD_USERNAME and ETCD_PASSWORD. Prints its address; a line for each change, \
+with its time in UTC, goes to stderr. Ends with exit 0 on SIGINT and SIGTERM.";
 
 /// Arguments of `index serve`.
 #[derive(Debug, Args)]
@@ -80,7 +82,7 @@ pub fn run(args: &ServeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     // It was checked as it was read.
     let token = token.map(|token| InternalToken::new(&token)).transpose().map_err(Failure::input)?;
     let messages = terminal.messages.clone();
-    let log = Log::new(move |line| messages.note(line));
+    let log = Log::new(move |line| messages.note(format_args!("{} {line}", now())));
     let options = feed_options(&args.config, args.registry.as_deref(), log)?;
     let callers = callers(args.max_connections.map(NonZeroUsize::get), &options.config)?;
     let listener = bind(&args.listen, token.is_some())?;
@@ -117,9 +119,13 @@ pub fn feed_failure(error: FeedError) -> Failure {
 
 pub(super) fn config(path: &str, registry: Option<&str>) -> Result<KvEventsConfig, Failure> {
     let file = File::open(path).map_err(|error| format!("cannot be read: {error}"));
-    let text = file
-        .and_then(read_limited)
-        .map_err(|why| Failure::input(format!("{path} {why}")).hint("write one: docs/kv-events.md#the-file"))?;
+    let text = file.and_then(read_limited).map_err(|why| {
+        let failure = Failure::input(format!("{path} {why}"));
+        if Path::new(path).is_dir() {
+            return failure.hint("it is a folder; name the file in it");
+        }
+        failure.hint("write one: docs/kv-events.md#the-file")
+    })?;
     let mut config =
         KvEventsConfig::parse(&text, path).map_err(|errors| Failure::inputs(errors.to_string().lines()))?;
     let Some(registry) = registry else { return Ok(config) };

@@ -1,14 +1,15 @@
 //! Arguments as they are typed, and lines as they are shown.
 
 use super::failure;
-use super::query::parse;
+use super::query::{self, parse};
 use super::serve::{config, parse_registry};
-use super::watch::{Lines, shown};
+use super::stamp;
+use super::watch::{Lines, dated, shown};
 use crate::cli::exit::Exit;
 use crate::kv::directory::Registry;
-use crate::live::api::{KvStream, KvStreamsReply};
+use crate::live::api::{KvMatch, KvQueryReply, KvStream, KvStreamsReply};
 use crate::live::kv::ask::{Ask, AskError};
-use crate::results::render::Style;
+use crate::results::render::{Format, Style};
 
 #[test]
 fn token_ids_are_read_in_every_common_form() {
@@ -122,4 +123,53 @@ fn why_a_stream_is_out_of_step_is_seen_at_80_columns() {
     assert!(lines[2].starts_with("p0 ") && lines[3].starts_with("p1 "), "in step there is no reason: {narrow}");
     assert_eq!(lines[4].trim_start(), error, "uncut");
     assert!(shown(&reply, Style { color: false, width: 160 }).contains("restarts"));
+}
+
+#[test]
+fn the_reason_of_a_query_is_never_cut() {
+    let error = "batch 1 follows the snapshot, where its end mark was expected: vLLM and SGLang answer with batches of the past; \
+                 is `dialect` the publisher's?";
+    let found = |instance: &str, error: Option<&str>| KvMatch {
+        instance_name: instance.into(),
+        dp_rank: 0,
+        synchronized: error.is_none(),
+        sequence: Some(7),
+        device_hit_tokens: 123_456,
+        host_only_hit_tokens: 0,
+        reusable_prefix_tokens: 123_456,
+        device_blocks: 1,
+        host_blocks: 99_999,
+        error: error.map(str::to_owned),
+    };
+    let reply = KvQueryReply { matches: vec![found("p0", None), found("p1", Some(error)), found("p2", None)] };
+    let shown = |format, width| query::shown(&reply, format, Style { color: false, width });
+    let piped = shown(Format::Table, usize::MAX);
+    assert_eq!(piped.lines().count(), 4, "{piped}");
+    assert!(piped.lines().nth(2).unwrap().ends_with(error), "{piped}");
+    let narrow = shown(Format::Table, 80);
+    let lines: Vec<&str> = narrow.lines().collect();
+    assert!(lines.len() == 5 && lines[3].trim_start() == error && !lines[0].contains("error"), "{narrow}");
+    assert!(lines[1].starts_with("p0 ") && lines[1].ends_with("99999") && lines[4].starts_with("p2 "), "{narrow}");
+    assert!(
+        ["device tokens", "host-only tokens", "device blocks"].iter().all(|unit| lines[0].contains(unit)),
+        "{narrow}"
+    );
+    for format in [Format::Csv, Format::Json, Format::Markdown] {
+        assert!(shown(format, 80).contains("is `dialect` the publisher's?"), "{format:?}");
+    }
+}
+
+#[test]
+fn lines_of_a_log_have_their_time() {
+    let at = stamp("2026-01-02T03:04:05.0678Z".parse().unwrap());
+    assert_eq!(at, "2026-01-02T03:04:05.067Z");
+    assert_eq!(dated("a\nb\n", &at), format!("{at} a\n{at} b\n"));
+    assert_eq!(dated("", &at), "");
+}
+
+#[test]
+fn a_folder_in_place_of_a_configuration_is_told_to_be_one() {
+    let folder = std::env::temp_dir();
+    let refused = config(folder.to_str().unwrap(), None).unwrap_err();
+    assert!(refused.hints[0].contains("folder"), "{refused:?}");
 }

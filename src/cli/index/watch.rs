@@ -10,8 +10,9 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::index::reasons::{is_wide, style, with_reasons};
 use crate::cli::index::screen::{Size, frame};
-use crate::cli::index::{AskArgs, failure};
+use crate::cli::index::{AskArgs, failure, now};
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
@@ -25,11 +26,11 @@ Examples:
   pdreplay index watch
   # the table, once
   pdreplay index watch --once
-  # a line for each stream that changed
+  # a line for each stream that changed, with its time in UTC
   pdreplay index watch | tee watch.log
 
 `lag` is from the publisher's time stamp of the last batch to its arrival (clocks of two machines may differ), \
-`quiet` since then. `gaps`, `restarts`, `resyncs` and `refused` count since the stream is followed; where the \
+`quiet` since then; `device` and `host` are blocks. `gaps`, `restarts`, `resyncs` and `refused` count since the stream is followed; where the \
 table would be too wide, those that are 0 for all are left out. A stream that is not in step says why on a line \
 of its own. Ends with exit 0 on SIGINT, or when its reader has gone.";
 
@@ -54,7 +55,7 @@ pub fn run(args: &WatchArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let ask = args.ask.open(terminal)?;
     if args.once {
         let reply = ask.streams().map_err(failure)?;
-        stdout::print(&shown(&reply, terminal.style))?;
+        stdout::print(&shown(&reply, style(terminal)))?;
         return Ok(Exit::Ok);
     }
     let signals = Signals::install()?;
@@ -81,10 +82,11 @@ pub fn run(args: &WatchArgs, terminal: &Terminal) -> Result<Exit, Failure> {
             let drawn = frame(&format!("{}\n{text}", args.ask.url), size);
             stdout::print_with(|out| out.write_all(drawn.as_bytes()))?;
         } else {
-            stdout::print(&match &looked {
+            let told = match &looked {
                 Ok(reply) => lines.changed(reply),
                 Err(away) => lines.away(away),
-            })?;
+            };
+            stdout::print(&dated(&told, &now()))?;
         }
         wait(&signals);
     }
@@ -122,7 +124,7 @@ pub(super) fn shown(reply: &KvStreamsReply, style: Style) -> String {
     let mut text = String::new();
     let mut say = |line: String| text.push_str(&(visible(&line).into_owned() + "\n"));
     let synced = reply.streams.iter().filter(|stream| stream.synchronized).count();
-    say(format!("streams: {}, in step: {synced}", reply.streams.len()));
+    say(format!("streams: {}, in step: {synced}; device and host in blocks", reply.streams.len()));
     reply.unready.iter().for_each(|why| say(format!("not ready: {why}")));
     reply.notice.iter().for_each(|notice| say(format!("registry: {notice}")));
     reply.excluded.iter().for_each(|(instance, why)| say(format!("not followed: {instance}: {why}")));
@@ -142,17 +144,15 @@ fn table(streams: &[KvStream], style: Style) -> String {
         Table::plain(&titles, rows.iter().map(cells).collect())
     };
     let all: Vec<usize> = (0..TITLES.len()).collect();
-    let whole = of(&all).render(Format::Table, Style { width: usize::MAX, ..style });
-    let is_wide = whole.lines().any(|line| line.chars().count() > style.width);
+    let is_wide = is_wide(&of(&all), style);
     let counts = |column: &usize| COUNTERS.contains(column) && rows.iter().all(|row| row[*column] == "0");
     let shown = all.into_iter().filter(|column| !is_wide || !counts(column)).collect::<Vec<_>>();
-    let table = of(&shown).render(Format::Table, style);
-    let reasons = [None].into_iter().chain(streams.iter().map(why));
-    let line = |(line, reason): (&str, Option<String>)| match reason {
-        Some(reason) => format!("{line}\n    {reason}\n"),
-        None => format!("{line}\n"),
-    };
-    table.lines().zip(reasons).map(line).collect()
+    with_reasons(&of(&shown).render(Format::Table, style), streams.iter().map(why))
+}
+
+/// Each line behind the time.
+pub(super) fn dated(lines: &str, at: &str) -> String {
+    lines.lines().map(|line| format!("{at} {line}\n")).collect()
 }
 
 const TITLES: [&str; 12] =
@@ -226,8 +226,8 @@ fn line(stream: &KvStream) -> String {
     let KvStream { instance_name, dp_rank, state, device_blocks, host_blocks, gaps, restarts, resyncs, .. } = stream;
     let error = stream.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     let line = format!(
-        "{instance_name}/{dp_rank} {state} sequence {sequence} device {device_blocks} host {host_blocks} gaps {gaps} \
-         restarts {restarts} resyncs {resyncs}{error}"
+        "{instance_name}/{dp_rank} {state} sequence {sequence} device blocks {device_blocks} host blocks {host_blocks} gaps \
+         {gaps} restarts {restarts} resyncs {resyncs}{error}"
     );
     visible(&line).into_owned()
 }

@@ -31,7 +31,7 @@ pub enum ConfigCause {
     /// Not JSON.
     #[error("not valid JSON: {0}; correct it there")]
     Syntax(String),
-    /// A value of another type, or a word outside a closed set.
+    /// A value of another type.
     #[error("{0}; write a value of that kind")]
     WrongType(String),
     /// A key nobody reads.
@@ -40,6 +40,16 @@ pub enum ConfigCause {
         /// Nearest known key.
         near: Option<String>,
         /// Known keys of its object.
+        known: Vec<String>,
+    },
+    /// A word outside a closed set.
+    #[error("\"{found}\" is none of its words; {}", match .near { Some(near) => format!("did you mean \"{near}\"?"), None => format!("write one of {}", .known.join(", ")) })]
+    UnknownWord {
+        /// As given.
+        found: String,
+        /// Nearest known word.
+        near: Option<String>,
+        /// Known words.
         known: Vec<String>,
     },
     /// A number outside its range.

@@ -21,6 +21,8 @@ pub struct KeyMirror {
     records: BTreeMap<String, Known>,
     /// Texts of loads by key.
     loads: BTreeMap<String, Vec<u8>>,
+    /// What is wrong with keys, in words.
+    troubles: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl KeyMirror {
             "" => String::new(),
             name => format!("/{name}/"),
         };
-        KeyMirror { namespace, records: BTreeMap::new(), loads: BTreeMap::new() }
+        KeyMirror { namespace, records: BTreeMap::new(), loads: BTreeMap::new(), troubles: BTreeMap::new() }
     }
 
     /// Prefixes of the keys that matter, registrations before loads.
@@ -60,22 +62,18 @@ impl KeyMirror {
         match self.kind_of(key) {
             Key::Record(kind, name) => {
                 let read = read_record(name, kind, text);
-                let news = match &read {
-                    Ok(record) => News::Table(TableInput::Put(record.clone())),
-                    Err(why) => News::Notice(format!("registry key {key}: {why}; the instance stays as it was")),
-                };
+                let trouble = read.as_ref().err().map(|why| format!("{why}; the instance stays as it was"));
+                let put = read.iter().cloned().map(TableInput::Put).map(News::Table);
+                let news = put.chain(self.note(key, trouble)).collect();
                 let before = self.records.remove(key).and_then(|known| known.record);
                 self.records.insert(key.to_owned(), Known { text: text.to_vec(), record: read.ok().or(before) });
-                vec![news]
+                news
             }
             Key::Load(name) => {
                 let read: Result<LoadReport, _> = serde_json::from_slice(text);
-                let news = match read {
-                    Ok(load) => heard(name, load),
-                    Err(why) => News::Notice(format!("registry key {key}: {why}; the load stays as it was")),
-                };
+                let trouble = read.as_ref().err().map(|why| format!("{why}; the load stays as it was"));
                 self.loads.insert(key.to_owned(), text.to_vec());
-                vec![news]
+                read.into_iter().map(|load| heard(name, load)).chain(self.note(key, trouble)).collect()
             }
             Key::Other => Vec::new(),
         }
@@ -83,23 +81,44 @@ impl KeyMirror {
 
     /// A key is gone, for whatever reason.
     pub fn delete(&mut self, key: &str) -> Vec<News> {
+        let mended = self.note(key, None);
+        self.removed(key).into_iter().map(News::Table).chain(mended).collect()
+    }
+
+    fn removed(&mut self, key: &str) -> Option<TableInput> {
         match self.kind_of(key) {
             Key::Record(_, name) => {
-                let Some(record) = self.records.remove(key).and_then(|known| known.record) else { return Vec::new() };
+                let record = self.records.remove(key).and_then(|known| known.record)?;
                 // An instance that changed its type is there under its other key.
                 let other =
                     self.records.values().filter_map(|known| known.record.as_ref()).find(|other| other.name == name);
-                vec![News::Table(match other {
+                Some(match other {
                     Some(other) => TableInput::Put(other.clone()),
                     None => TableInput::LeaseLost { name: record.name, identity: record.identity },
-                })]
+                })
             }
             Key::Load(name) => {
                 self.loads.remove(key);
-                vec![News::Table(TableInput::LoadGone { name: name.to_owned() })]
+                Some(TableInput::LoadGone { name: name.to_owned() })
             }
-            Key::Other => Vec::new(),
+            Key::Other => None,
         }
+    }
+
+    /// What is wrong with a key, of several with the first.
+    pub fn trouble(&self) -> Option<String> {
+        self.troubles.iter().next().map(|(key, why)| format!("registry key {key}: {why}"))
+    }
+
+    /// Notes what is wrong with a key now; what is to be told of it.
+    fn note(&mut self, key: &str, trouble: Option<String>) -> Option<News> {
+        if let Some(why) = trouble {
+            self.troubles.insert(key.to_owned(), why.clone());
+            return Some(News::Notice(format!("registry key {key}: {why}")));
+        }
+        self.troubles.remove(key)?;
+        let mended = || News::Mended(format!("registry key {key}: what was wrong with it is over"));
+        Some(self.trouble().map_or_else(mended, News::Notice))
     }
 
     /// All keys there are, after a time in which changes may have been missed. Keys that are as known are no news: what
@@ -192,6 +211,19 @@ mod tests {
     }
 
     #[test]
+    fn a_trouble_is_told_to_be_over_when_no_key_has_one() {
+        let mut mirror = KeyMirror::new("");
+        let keys = ["XLLM:PREFILL:h:8000", "XLLM:LOADMETRICS:h:8000"];
+        keys.iter().for_each(|key| assert!(matches!(&mirror.put(key, b"{")[..], [News::Notice(_)])));
+        let told = mirror.put(keys[0], ENGINE.as_bytes());
+        let [News::Table(TableInput::Put(_)), News::Notice(other)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((mirror.trouble().as_ref(), other.contains(keys[1])), (Some(other), true));
+        let told = mirror.delete(keys[1]);
+        assert!(matches!(&told[..], [News::Table(TableInput::LoadGone { .. }), News::Mended(_)]), "{told:?}");
+        assert_eq!(mirror.trouble(), None);
+    }
+
+    #[test]
     fn what_cannot_be_read_changes_nothing() {
         let mut mirror = KeyMirror::new("");
         mirror.put("XLLM:PREFILL:h:8000", ENGINE.as_bytes());
@@ -200,6 +232,7 @@ mod tests {
             assert!(matches!(&told[..], [News::Notice(text)] if text.contains("XLLM:PREFILL:h:8000")), "{told:?}");
         }
         let told = mirror.delete("XLLM:PREFILL:h:8000");
-        assert!(matches!(&told[..], [News::Table(TableInput::LeaseLost { .. })]), "it is the last good one: {told:?}");
+        let is_last_good = matches!(&told[..], [News::Table(TableInput::LeaseLost { .. }), News::Mended(_)]);
+        assert!(is_last_good, "{told:?}");
     }
 }

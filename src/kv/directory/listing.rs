@@ -51,10 +51,11 @@ impl Listing {
             Ok(entries) => entries,
             Err(why) => return self.refuse(why),
         };
-        self.text = Some(text);
         let mut news = Vec::new();
+        let was_read = self.text.replace(text).is_some();
         if self.trouble.take().is_some() {
-            news.push(News::Notice(format!("{}: is in use again", self.file)));
+            let is = if was_read { "is in use again" } else { "is in use" };
+            news.push(News::Mended(format!("{}: {is}", self.file)));
         }
         news.extend(differences(&self.entries, &entries));
         self.entries = entries;
@@ -68,7 +69,8 @@ impl Listing {
 
     fn refuse(&mut self, why: String) -> Vec<News> {
         let is_known = self.trouble.as_ref() == Some(&why);
-        let notice = format!("{}: {why}; until it is corrected, its last good state holds", self.file);
+        let holds = if self.was_read() { "its last good state holds" } else { "nobody is followed" };
+        let notice = format!("{}: {why}; until that is corrected, {holds}", self.file);
         self.trouble = Some(why);
         if is_known { Vec::new() } else { vec![News::Notice(notice)] }
     }
@@ -150,6 +152,25 @@ mod tests {
     }
 
     #[test]
+    fn before_the_first_good_state_none_is_promised() {
+        let mut listing = Listing::new("r.json");
+        for trouble in [Err("cannot be opened: No such file".to_owned()), Ok(b"{".to_vec())] {
+            let told = listing.look(trouble);
+            let said = only_notice(&told);
+            assert!(said.ends_with("nobody is followed") && !said.contains("last good state"), "{said}");
+        }
+        assert!(!listing.was_read());
+        assert_eq!(look(&mut listing, r#"{"instances":[]}"#), [News::Mended("r.json: is in use".into())]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_address_is_told_as_the_name_it_is() {
+        let told = look(&mut Listing::new("r.json"), r#"{"instances":[{"name":"p0","type":0}]}"#);
+        let wanted = "instances[0]: `name` \"p0\" is no HTTP address: it has no port; write HOST:PORT, or give `http_address` beside it";
+        assert!(only_notice(&told).contains(wanted), "{told:?}");
+    }
+
+    #[test]
     fn a_broken_file_keeps_the_last_good_state_and_says_so_once() {
         let mut listing = Listing::new("r.json");
         let good = r#"{"instances":[{"name":"h:8000","type":0}]}"#;
@@ -170,7 +191,7 @@ mod tests {
         }
         let told = listing.look(Err("not found".into()));
         assert!(only_notice(&told).contains("last good state"));
-        assert_eq!(only_notice(&look(&mut listing, good)), "r.json: is in use again");
+        assert_eq!(look(&mut listing, good), [News::Mended("r.json: is in use again".into())]);
         assert_eq!(look(&mut listing, good), []);
     }
 }

@@ -98,7 +98,12 @@ impl Directory {
 
     /// Takes one word of the registry, of a probe or of an instance. Its effect on streams shows at the next refresh.
     pub fn handle_input(&mut self, now: Time, input: TableInput) {
-        self.table.handle_input(now, input);
+        self.handle_inputs(now, [input]);
+    }
+
+    /// Takes words that are one state of the registry: no refresh sees a part of them.
+    pub fn handle_inputs(&mut self, now: Time, inputs: impl IntoIterator<Item = TableInput>) {
+        inputs.into_iter().for_each(|input| self.table.handle_input(now, input));
         self.advance(now);
     }
 

@@ -59,6 +59,7 @@ struct RawRegistry {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 struct RawEtcd {
+    #[serde(default)]
     endpoints: Vec<String>,
     #[serde(default)]
     namespace: String,
@@ -149,20 +150,27 @@ fn raw(text: &[u8]) -> Result<RawConfig, ConfigError> {
 fn unreadable(field: String, error: &serde_json::Error) -> ConfigError {
     let whole = error.to_string();
     let words = whole.rsplit_once(" at line ").map_or(whole.as_str(), |(words, _)| words);
-    let cause = match words.strip_prefix("unknown field ") {
-        Some(rest) => unknown_key(rest),
-        None if error.is_data() => ConfigCause::WrongType(words.to_owned()),
-        None => ConfigCause::Syntax(words.to_owned()),
+    let cause = match (words.strip_prefix("unknown field "), words.strip_prefix("unknown variant ")) {
+        (Some(rest), _) => {
+            let (_, near, known) = quoted(rest);
+            ConfigCause::UnknownKey { near, known }
+        }
+        (None, Some(rest)) => {
+            let (found, near, known) = quoted(rest);
+            ConfigCause::UnknownWord { found, near, known }
+        }
+        (None, None) if error.is_data() => ConfigCause::WrongType(words.to_owned()),
+        (None, None) => ConfigCause::Syntax(words.to_owned()),
     };
     ConfigError { at: Some((error.line(), error.column())), field, cause }
 }
 
-/// From serde's words: the key and the known ones stand in backticks, the key first.
-fn unknown_key(words: &str) -> ConfigCause {
+/// A word, the known one it may mean, and all that are known. In serde's words they stand in backticks, the word first.
+fn quoted(words: &str) -> (String, Option<String>, Vec<String>) {
     let mut quoted = words.split('`').skip(1).step_by(2).map(str::to_owned);
-    let key = quoted.next().unwrap_or_default();
+    let word = quoted.next().unwrap_or_default();
     let known: Vec<String> = quoted.collect();
-    ConfigCause::UnknownKey { near: nearest(&key, &known), known }
+    (word.clone(), nearest(&word, &known), known)
 }
 
 /// `None`, or a stand-in, where `checks` says what is wrong.

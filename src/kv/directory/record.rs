@@ -119,9 +119,12 @@ impl RawRecord {
             return Err("`name` is missing or empty; write the instance's name".into());
         }
         let address = self.http_address.as_deref().unwrap_or(name);
-        let field = if self.http_address.is_some() { "http_address" } else { "name (no http_address is given)" };
+        let (field, remedy) = match self.http_address {
+            Some(_) => ("http_address", "write HOST:PORT"),
+            None => ("name", "write HOST:PORT, or give `http_address` beside it"),
+        };
         let address = Endpoint::parse_http(address)
-            .map_err(|why| format!("`{field}` \"{address}\" is no HTTP address: {why}; write HOST:PORT"))?;
+            .map_err(|why| format!("`{field}` \"{address}\" is no HTTP address: {why}; {remedy}"))?;
         let stated = self.kind.as_ref().map(|kind| kind.read("type")).transpose()?;
         let kind = stated.or(kind).ok_or("`type` is missing; write DEFAULT, PREFILL, DECODE or MIX")?;
         let dp_size = match self.dp_size.unwrap_or(0) {

@@ -287,3 +287,29 @@ proptest! {
         }
     }
 }
+
+/// Instances by name and port, as a registry's states that follow each other.
+fn state(instances: &[(&str, u16)]) -> Vec<TableInput> {
+    instances.iter().map(|(name, port)| TableInput::Put(record(name, *port, InstanceType::Prefill))).collect()
+}
+
+#[test]
+fn no_stream_is_followed_that_no_state_of_the_registry_describes() {
+    let config = br#"{"discovery":{"event_port_offset":1,"replay_port_offset":2,"refresh_interval_ms":500}}"#;
+    let config = KvEventsConfig::parse(config, "c.json").unwrap();
+    // A refresh is due whenever a state arrives, so it would look between two words of it.
+    let (mut directory, mut now) = (Directory::new(&config, at(0)), 0);
+    let collision = state(&[("v0", 25_000), ("v1", 25_000)]);
+    let alone = [state(&[("v0", 65_000)]), vec![TableInput::Withdrawn { name: "v1".into() }]].concat();
+    let mut followed = Vec::new();
+    for inputs in [&alone, &collision, &alone, &collision] {
+        now += 500;
+        directory.handle_inputs(at(now), inputs.clone());
+        while let Some(output) = directory.poll_output() {
+            if let DirectoryOutput::Subscribe(stream) = output {
+                followed.push(stream.events.to_string());
+            }
+        }
+    }
+    assert_eq!(followed, ["tcp://h:65001", "tcp://h:65001"]);
+}

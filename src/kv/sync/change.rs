@@ -76,6 +76,8 @@ impl StreamSync {
         self.stale = 0;
         let State { shadow, sequence, timestamp, proof, work } = state;
         let was_in_step = self.writer.status().sequence.is_some();
+        // A process never goes back behind what it sent.
+        self.stats.restarts += u64::from(self.before.take().is_some_and(|before| sequence < before));
         self.writer.replace_by(shadow, sequence);
         self.stats.applied(work);
         self.served = Some(Served { sequence, proof, covers: timestamp });
@@ -95,6 +97,9 @@ impl StreamSync {
         self.leave_attempt(keep);
         self.buffer.clear();
         let was = self.served.take();
+        if let Some(was) = was.filter(|_| flaw.reason != SyncReason::Restarted) {
+            self.before = Some(was.sequence);
+        }
         let keeps = keep && self.options.recovery == Recovery::History;
         let shadow = if keeps { self.writer.withdraw(flaw.words()) } else { None };
         match (was, shadow) {

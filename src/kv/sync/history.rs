@@ -27,6 +27,7 @@ pub(super) struct Check {
     from: u64,
     proof: u64,
     is_proved: bool,
+    has_missed: bool,
 }
 
 /// What to do with a replayed batch.
@@ -88,7 +89,7 @@ impl History {
 
     /// The end mark came.
     pub fn finish(self) -> Result<State, Flaw> {
-        let History { asked, base, state, first, .. } = self;
+        let History { asked, base, state, first, next } = self;
         match (state, first, base) {
             (Some(state), ..) => Ok(state),
             (None, None, Some(_)) => {
@@ -97,10 +98,13 @@ impl History {
             }
             (None, None, None) => Err(Flaw::new(SyncReason::EmptyReplay, "the publisher keeps no batch".into())),
             (None, Some(first), _) if first > asked => {
-                let detail = format!(
+                let mut detail = format!(
                     "partial: history truncated: the publisher keeps batches from {first} on, {asked} was needed; \
                      raise its buffer_steps, or wait for it to clear its cache"
                 );
+                if next == first.checked_add(1) {
+                    detail += "; or it is xLLM's, which answers with one batch of all it holds: then `dialect` is xllm";
+                }
                 Err(Flaw::new(SyncReason::HistoryTruncated, detail))
             }
             (None, Some(_), _) => Err(Flaw::new(SyncReason::BadReplay, "batches are missing inside the replay".into())),
@@ -116,7 +120,7 @@ impl History {
 impl Check {
     /// Whether batches behind `from` were missed.
     pub fn new(from: u64, proof: u64) -> Check {
-        Check { from, proof, is_proved: false }
+        Check { from, proof, is_proved: false, has_missed: false }
     }
 
     /// First sequence number to ask for.
@@ -135,16 +139,17 @@ impl Check {
             return Ok(Step::Known);
         }
         if self.is_proved && sequence == served + 1 {
+            self.has_missed = true;
             return Ok(Step::Missed);
         }
         let detail = format!("batch {sequence} was replayed behind {served}; {} was asked for", self.from);
         Err(Flaw::new(SyncReason::BadReplay, detail))
     }
 
-    /// The end mark came.
-    pub fn finish(self) -> Result<(), Flaw> {
+    /// The end mark came. Whether any batch was missed.
+    pub fn finish(self) -> Result<bool, Flaw> {
         if self.is_proved {
-            return Ok(());
+            return Ok(self.has_missed);
         }
         let detail = format!("the publisher does not have batch {}, which it sent before", self.from);
         Err(Flaw::new(SyncReason::Restarted, detail))

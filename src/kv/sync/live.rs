@@ -49,6 +49,7 @@ impl StreamSync {
             self.stats.foreign += 1;
             return;
         }
+        self.heard(now);
         let place = self.place(live.sequence);
         match place {
             Place::Ahead { expected } => self.missing(now, expected, live.sequence),
@@ -69,6 +70,7 @@ impl StreamSync {
     /// A message that should have been a batch is lost, nobody knows which.
     pub(super) fn lost_message(&mut self, now: Time, flaw: Flaw) {
         self.stats.refused += 1;
+        self.heard(now);
         self.refuse(now, flaw);
     }
 
@@ -114,7 +116,7 @@ impl StreamSync {
             return self.fail(now, flaw);
         }
         self.stats.restarts += 1;
-        self.kept = None;
+        (self.kept, self.before) = (None, None);
         if self.served.is_some() {
             self.lose(now, SyncState::Unsynced, flaw, false);
         }

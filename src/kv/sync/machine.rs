@@ -8,6 +8,7 @@ use crate::kv::sync::buffer::Buffer;
 use crate::kv::sync::change::{Flaw, Standing};
 use crate::kv::sync::pace::Pace;
 use crate::kv::sync::recover::Attempt;
+use crate::kv::sync::silence::Silence;
 use crate::kv::sync::snapshot::State;
 use crate::kv::sync::{StreamReport, SyncInput, SyncOptions, SyncOutput, SyncReason, SyncState, SyncStats};
 use crate::kv::wire::{DecodeOptions, Decoder};
@@ -29,6 +30,8 @@ pub struct StreamSync {
     pub(super) ask_at: Option<Time>,
     /// State from before the stream lost its place, to go on from if the publisher proves to be the same.
     pub(super) kept: Option<State>,
+    /// Last number of the process that was followed, until it is known whether the next state is of the same.
+    pub(super) before: Option<u64>,
     pub(super) pace: Pace,
     /// Snapshots in a row that did not reach up to what had arrived before they were asked for.
     pub(super) stale: u32,
@@ -45,13 +48,6 @@ pub(super) struct Served {
     pub proof: u64,
     /// Time stamp of the replay it came from: live batches up to here may still be on their way.
     pub covers: f64,
-}
-
-/// Calibrations in a row that moved the view on while no live batch arrived.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Silence {
-    pub live: Option<u64>,
-    pub rounds: u32,
 }
 
 impl StreamSync {
@@ -75,6 +71,7 @@ impl StreamSync {
             attempt: None,
             ask_at: None,
             kept: None,
+            before: None,
             pace: Pace::default(),
             stale: 0,
             silence: Silence::default(),
@@ -145,13 +142,17 @@ impl StreamSync {
             self.disconnected(now, "a connection was made while there was one");
         }
         self.live = None;
-        self.silence = Silence::default();
+        self.silence.reconnected();
         self.decoder.reset();
         let waits = "no replay endpoint: waits for a batch that states all the publisher holds";
-        let detail = if self.can_ask() { String::new() } else { waits.to_owned() };
         let pause = self.pace.connected(&self.options);
-        self.ask_at = self.can_ask().then_some(now + pause);
-        let flaw = Flaw::new(SyncReason::Connected, detail);
+        let is_asking = self.can_ask() && !self.silence.is_lasting();
+        self.ask_at = is_asking.then_some(now + pause);
+        let flaw = match (is_asking, self.can_ask()) {
+            (true, _) => Flaw::new(SyncReason::Connected, String::new()),
+            (false, true) => self.silent(),
+            (false, false) => Flaw::new(SyncReason::Connected, waits.to_owned()),
+        };
         self.writer.invalidate(flaw.words());
         self.turn(now, SyncState::Unsynced, flaw.reason, flaw.detail);
     }

@@ -6,7 +6,8 @@
 //! was applied, in order; otherwise the stream says that it is not synchronised, and why.
 //!
 //! Reading order: `words`; `machine` (what arrived), `live` (batches), `recover` (replays), `change` (what is said);
-//! `snapshot` and `history` (the two kinds of replay), `buffer`; [`Subscriber`] (many streams). Rules: docs/kv-events.md.
+//! `snapshot` and `history` (the two kinds of replay), `silence`, `buffer`; [`Subscriber`] (many streams). Rules:
+//! docs/kv-events.md.
 
 mod buffer;
 mod change;
@@ -16,6 +17,7 @@ mod machine;
 mod pace;
 mod reason;
 mod recover;
+mod silence;
 mod snapshot;
 mod stats;
 mod subscriber;
@@ -25,4 +27,4 @@ pub use machine::StreamSync;
 pub use reason::SyncReason;
 pub use stats::{StreamReport, SyncStats};
 pub use subscriber::Subscriber;
-pub use words::{Change, SyncInput, SyncOptions, SyncOutput, SyncState};
+pub use words::{Change, SyncInput, SyncOptions, SyncOutput, SyncState, trouble_at};

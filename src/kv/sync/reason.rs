@@ -77,7 +77,7 @@ reasons! {
     /// The publisher keeps too few past batches.
     HistoryTruncated = "history-truncated", "partial: history truncated";
     /// Snapshots go on, batches do not arrive.
-    SilentSubscription = "silent-subscription", "snapshots go on, but no batch arrives: is the topic the publisher's?";
+    SilentSubscription = "silent-subscription", "the publisher goes on, but no batch arrives: is `topic` the publisher's?";
     /// A snapshot was taken over.
     Snapshot = "snapshot", "a snapshot and the batches behind it were taken over";
     /// Past batches were taken over.

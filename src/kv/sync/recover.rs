@@ -6,7 +6,7 @@ use crate::kv::index::Mode;
 use crate::kv::sync::buffer::Arrived;
 use crate::kv::sync::change::Flaw;
 use crate::kv::sync::history::{Check, History, Step};
-use crate::kv::sync::machine::{Served, Silence, StreamSync};
+use crate::kv::sync::machine::{Served, StreamSync};
 use crate::kv::sync::snapshot::{Snapshot, State};
 use crate::kv::sync::{SyncOutput, SyncReason, SyncState};
 use crate::kv::wire::{ReplayReply, parse_replay};
@@ -29,8 +29,6 @@ pub(super) enum Replay {
 
 /// Snapshots in a row that end before what had arrived, until the publisher counts as another one.
 const MOST_STALE: u32 = 2;
-/// Calibrations in a row that find the publisher ahead of a subscription that brings nothing.
-const MOST_SILENT: u32 = 2;
 
 impl StreamSync {
     /// Whether a reply is to the replay under way.
@@ -45,7 +43,7 @@ impl StreamSync {
             let detail = format!("the replay did not end within {limit} ms (`replay_timeout_ms`)");
             self.fail(now, Flaw::new(SyncReason::ReplayTimeout, detail));
         }
-        if self.attempt.is_none() && self.ask_at.is_some_and(|at| at <= now) {
+        if self.attempt.is_none() && self.ask_at.is_some_and(|at| at <= now) && !self.is_given_up(now) {
             self.ask(now);
         }
     }
@@ -72,7 +70,9 @@ impl StreamSync {
     pub(super) fn reply(&mut self, now: Time, frames: &[Vec<u8>]) {
         let outcome = match parse_replay(frames) {
             Ok(ReplayReply::End) => return self.finished(now),
-            Ok(ReplayReply::Batch { sequence, payload }) => self.replayed(now, sequence, payload),
+            Ok(ReplayReply::Batch { topic, sequence, payload }) => {
+                self.check_topic(topic.unwrap_or_default()).and_then(|()| self.replayed(now, sequence, payload))
+            }
             Err(error) => Err(Flaw::new(SyncReason::BadReplay, error.to_string())),
         };
         if let Err(flaw) = outcome {
@@ -111,7 +111,7 @@ impl StreamSync {
                 snapshot.finish().and_then(|state| self.merge(now, state, SyncReason::Snapshot))
             }
             Replay::History(history) => history.finish().and_then(|state| self.merge(now, state, SyncReason::History)),
-            Replay::Check(check) => check.finish().map(|()| self.checked(now)),
+            Replay::Check(check) => check.finish().map(|has_missed| self.checked(now, has_missed)),
         };
         if let Err(flaw) = outcome {
             self.failed(now, flaw);
@@ -125,16 +125,9 @@ impl StreamSync {
         for Arrived { sequence, batch, proof, .. } in self.buffer.take_after(watermark) {
             state = state.then(sequence, &batch, proof, Mode::Delta)?;
         }
-        let is_silent = self.is_silent(state.sequence);
+        let (was, is) = (self.served.map(|served| served.sequence), state.sequence);
         self.gain(now, state, reason);
-        if is_silent {
-            self.silence = Silence::default();
-            let flaw = Flaw::new(SyncReason::SilentSubscription, String::new());
-            self.lose(now, SyncState::Unsynced, flaw, false);
-            // It asks when the new connection is there.
-            self.ask_at = None;
-            self.outputs.push_back(SyncOutput::Reconnect);
-        }
+        was.into_iter().for_each(|was| self.calibrated(now, is > was));
         Ok(())
     }
 
@@ -155,21 +148,10 @@ impl StreamSync {
         Err(Flaw::new(SyncReason::StaleReplay, detail))
     }
 
-    /// Whether a calibration finds once more that the publisher goes on while its subscription is silent.
-    fn is_silent(&mut self, sequence: u64) -> bool {
-        let Some(served) = self.served else {
-            self.silence = Silence { live: self.live, rounds: 0 };
-            return false;
-        };
-        let moved_on = sequence > served.sequence && self.live == self.silence.live;
-        let rounds = if moved_on { self.silence.rounds + 1 } else { 0 };
-        self.silence = Silence { live: self.live, rounds };
-        rounds >= MOST_SILENT
-    }
-
-    fn checked(&mut self, now: Time) {
+    fn checked(&mut self, now: Time, has_missed: bool) {
         self.stats.refreshes += 1;
         self.ask_at = self.next_refresh(now);
+        self.calibrated(now, has_missed);
     }
 
     /// Gives up the replay under way.
@@ -187,11 +169,14 @@ impl StreamSync {
         self.stale = if flaw.reason == SyncReason::StaleReplay { self.stale + 1 } else { 0 };
         let is_restart = flaw.reason == SyncReason::Restarted || self.stale >= MOST_STALE;
         if is_restart {
-            (self.kept, self.live, self.stale) = (None, None, 0);
+            (self.kept, self.before, self.live, self.stale) = (None, None, None, 0);
             self.stats.restarts += 1;
             if self.served.is_some() {
                 return self.lose(now, SyncState::Unsynced, Flaw { reason: SyncReason::Restarted, ..flaw }, false);
             }
+        }
+        if flaw.reason == SyncReason::SilentSubscription && self.served.is_some() {
+            return self.lose(now, SyncState::Unsynced, flaw, true);
         }
         let mut pause = self.pace.failed(flaw.reason, &self.options);
         if flaw.reason == SyncReason::HistoryTruncated {

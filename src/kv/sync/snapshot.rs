@@ -59,7 +59,10 @@ impl Snapshot {
     /// Takes a reply.
     pub fn take(&mut self, sequence: u64, batch: &EventBatch, empty: Shadow) -> Result<(), Flaw> {
         if self.state.is_some() {
-            let detail = format!("batch {sequence} follows the snapshot, where its end mark was expected");
+            let detail = format!(
+                "batch {sequence} follows the snapshot, where its end mark was expected: vLLM and SGLang answer with batches \
+                 of the past; is `dialect` the publisher's?"
+            );
             return Err(Flaw::new(SyncReason::BadReplay, detail));
         }
         self.state = Some(State::empty(empty).then(sequence, batch, 0, Mode::Snapshot)?);

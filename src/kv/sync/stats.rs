@@ -29,7 +29,7 @@ pub struct SyncStats {
     pub foreign: u64,
     /// Times sequence numbers were missing.
     pub gaps: u64,
-    /// Times sequence numbers went back.
+    /// Times another process was proved to publish: numbers went back, over a new connection too, or its history is another.
     pub restarts: u64,
     /// Times the stream came in step again.
     pub resyncs: u64,

@@ -131,6 +131,11 @@ impl SyncOptions {
     }
 }
 
+/// A stream's address and why it is not in step; failures of its connection name the address themselves.
+pub fn trouble_at(endpoint: &str, why: &str) -> String {
+    if why.starts_with(&format!("{endpoint}: ")) { why.to_owned() } else { format!("{endpoint}: {why}") }
+}
+
 impl SyncState {
     /// Stable label.
     pub const fn as_str(self) -> &'static str {

@@ -68,13 +68,15 @@ pub enum DecodeProblem {
     #[error("missing")]
     Missing,
     /// An event of a type the dialect does not have.
-    #[error("unknown event type {tag:?}; expected BlockStored, BlockRemoved or AllBlocksCleared")]
+    #[error(
+        "unknown event type {tag:?}; xLLM has BlockStored, BlockRemoved and AllBlocksCleared: is `dialect` the publisher's?"
+    )]
     UnknownType {
         /// Type as sent, cut to a printable length.
         tag: String,
     },
     /// A medium the dialect does not have.
-    #[error("unknown medium {medium:?}; expected gpu or cpu")]
+    #[error("unknown medium {medium:?}; xLLM has gpu and cpu: is `dialect` the publisher's?")]
     UnknownMedium {
         /// Medium as sent, cut to a printable length.
         medium: String,

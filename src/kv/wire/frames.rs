@@ -25,6 +25,8 @@ pub struct LiveFrames<'a> {
 pub enum ReplayReply<'a> {
     /// A batch: of the past, or the snapshot as of its sequence.
     Batch {
+        /// The publisher's topic; `None` from releases that do not name it.
+        topic: Option<&'a [u8]>,
         /// Number of the batch, or the snapshot's watermark.
         sequence: u64,
         /// The batch.
@@ -100,9 +102,10 @@ pub fn parse_live<F: AsRef<[u8]>>(frames: &[F]) -> Result<LiveFrames<'_>, FrameE
 /// It has neither three nor four frames, does not begin with an empty one, its sequence is not 8 bytes, or only one half of
 /// the mark of the end is there.
 pub fn parse_replay<F: AsRef<[u8]>>(frames: &[F]) -> Result<ReplayReply<'_>, FrameError> {
-    let (empty, sequence, payload) = match frames {
-        [empty, sequence, payload] | [empty, _, sequence, payload] => {
-            (empty.as_ref(), sequence.as_ref(), payload.as_ref())
+    let (empty, topic, sequence, payload) = match frames {
+        [empty, sequence, payload] => (empty.as_ref(), None, sequence.as_ref(), payload.as_ref()),
+        [empty, topic, sequence, payload] => {
+            (empty.as_ref(), Some(topic.as_ref()), sequence.as_ref(), payload.as_ref())
         }
         _ => {
             let expected = "3 or 4: empty, topic of later releases, sequence number, batch";
@@ -114,7 +117,7 @@ pub fn parse_replay<F: AsRef<[u8]>>(frames: &[F]) -> Result<ReplayReply<'_>, Fra
     if sequence == END && payload.is_empty() {
         return Ok(ReplayReply::End);
     }
-    Ok(ReplayReply::Batch { sequence, payload: batch_payload(sequence, payload)? })
+    Ok(ReplayReply::Batch { topic, sequence, payload: batch_payload(sequence, payload)? })
 }
 
 /// Parses a request for a replay.

@@ -66,7 +66,7 @@ pub struct KvStreamsReply {
     pub streams: Vec<KvStream>,
     /// Instances that should be followed and are not, and why.
     pub excluded: BTreeMap<String, String>,
-    /// Last word of the registry.
+    /// What is wrong with the registry.
     pub notice: Option<String>,
 }
 

@@ -19,6 +19,8 @@ pub(in crate::live) const REFUSED: &str = "connection refused";
 pub(in crate::live) const CLOSED: &str = "connection closed";
 /// Words of a connection that ended before the head of an answer.
 pub(super) const UNANSWERED: &str = "connection closed before message completed";
+/// Words of the general client for a peer whose bytes come before a request.
+const UNASKED: &str = "received unexpected message from connection";
 /// Words of what may be another protocol.
 const NO_HTTP: &str = "invalid HTTP";
 /// Words of the general client for answers that break the rules; it has no kinds for them.
@@ -141,7 +143,10 @@ impl Trouble {
             Trouble::Plain(Broken::Unreadable(words), _) => (*words).to_owned(),
             Trouble::Plain(Broken::Closed { cause, .. }, _) => root_cause(cause),
             Trouble::General(error) if error.source().is_none() => "no cause given".to_owned(),
-            Trouble::General(error) => tls_words(error).unwrap_or_else(|| root_cause(error)),
+            Trouble::General(error) => tls_words(error).unwrap_or_else(|| {
+                let cause = root_cause(error);
+                if cause == UNASKED { "it spoke before it was asked: is it an HTTP server?".into() } else { cause }
+            }),
         }
     }
 }

@@ -133,7 +133,10 @@ impl Ask {
         let reply = answer.map_err(|error| AskError::Unreachable { url: url.clone(), why: error.message })?;
         let why = || {
             let told = reply.json().and_then(|told| Some(told.get("error")?.as_str()?.to_owned()));
-            told.unwrap_or_else(|| reply.refusal())
+            // The status is said before it.
+            told.unwrap_or_else(|| {
+                reply.refusal().split_once(": ").map_or("no reason given".into(), |(_, why)| why.into())
+            })
         };
         match reply.status {
             200 => reply.read().ok_or(AskError::Unknown(url)),

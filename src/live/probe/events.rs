@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::checks::{Check, Verdict};
-use crate::kv::sync::{SyncReason, SyncState};
+use crate::kv::sync::{SyncReason, SyncState, trouble_at};
 use crate::live::kv::service::{FeedError, FeedOptions, Looked, StreamView, look};
 
 /// Name of the rows.
@@ -56,7 +56,7 @@ fn row(stream: &StreamView) -> Check {
         return Check { check: CHECK, result: Verdict::Ok, detail, will_be_off: none.clone(), remedy: none };
     }
     let error = status.error.as_deref().unwrap_or_default();
-    warn(format!("{name} at {}: {error}", stream.report.endpoint), &off(&name), remedy(stream))
+    warn(format!("{name} at {}", trouble_at(&stream.report.endpoint, error)), &off(&name), remedy(stream))
 }
 
 fn off(name: &str) -> String {

@@ -90,6 +90,9 @@ fn a_registry_adds_streams_and_takes_them_away() {
     let server = Server::index(&config, &["--registry", &format!("file:{}", list.display())]);
     let (status, ..) = request(&server.url, "GET", "/health", &[], b"");
     assert_eq!(status, 503, "there is no file yet");
+    let log = || server.log.lock().unwrap().clone();
+    wait_for("that is told", || log().contains("nobody is followed").then_some(()));
+    assert!(!log().contains("last good state"), "there is none: {}", log());
     registry(&list, &json!([]));
     wait_for("the empty registry is read", || {
         (request(&server.url, "GET", "/health", &[], b"").0 == 200).then_some(())
@@ -118,6 +121,9 @@ fn a_registry_adds_streams_and_takes_them_away() {
         streams(&server.url)["notice"].as_str()?.contains("last good state").then_some(())
     });
     assert_eq!(hits(&server.url, "p0/0", last, &IDS), [8, 0, 8, 2, 0]);
+    registry(&list, &one("i2", "DEFAULT"));
+    wait_for("what is over is no notice", || (streams(&server.url)["notice"] == json!(null)).then_some(()));
+    assert!(log().contains("is in use again"), "{}", log());
 }
 
 fn hits_once_there(url: &str, last: u64) -> [u64; 5] {
@@ -143,6 +149,12 @@ fn a_stream_that_never_comes_harms_no_other() {
     let log = server.log.lock().unwrap().clone();
     let about_one = log.lines().filter(|line| line.contains("stream away/7:")).count();
     assert!((1..=4).contains(&about_one), "{about_one} lines for one that stays away: {log}");
+    for rank in 0..40 {
+        let first = log.lines().find(|line| line.contains(&format!("stream away/{rank}:"))).unwrap();
+        assert!(first.contains("is followed at"), "before anything else: {first}");
+        let (at, _) = first.split_once(' ').unwrap();
+        assert!(at.len() == 24 && at.starts_with("20") && at.ends_with('Z'), "its time: {first}");
+    }
     server.signal("INT");
     wait_for("it ends by itself", || (!Path::new(&format!("/proc/{}/fd/0", server.id())).exists()).then_some(()));
 }
@@ -178,6 +190,9 @@ fn the_commands_ask_show_and_watch() {
     scratch.write("other", "s3creT");
     let wrong = scratch.run(&["index", "watch", "--once", "--url", &url, "--token-file", "other"]).code(1);
     assert!(wrong.stderr.contains("compare it") && !wrong.stderr.contains("s3cre"), "{}", wrong.stderr);
+    let zmq = publisher.endpoint.replace("tcp://", "http://");
+    let other = scratch.run(&["index", "query", "--url", &zmq]).code(1);
+    assert!(other.stderr.contains("HTTP") && !other.stderr.contains("unexpected message"), "{}", other.stderr);
     drop(server);
     let gone = scratch.run(&["index", "query", "--url", &url]).code(1);
     assert!(gone.stderr.contains("connection refused") && gone.stderr.contains("index serve"), "{}", gone.stderr);
@@ -189,9 +204,9 @@ fn watch_tells_changes(scratch: &Scratch, server: &Server, publisher: &Publisher
     let args = ["index", "watch", "--url", &server.url, "--token-file", "token"];
     let child = scratch.command(&args).stdout(out).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let wait = |words: &str| wait_for(words, || scratch.read("watch.log").contains(words).then_some(()));
-    wait("p0/0 synced sequence 1 device 2 host 1");
+    wait("Z p0/0 synced sequence 1 device blocks 2 host blocks 1");
     publisher.publish(&[removed(&[101], "cpu")]);
-    wait("p0/0 synced sequence 2 device 2 host 0");
+    wait("Z p0/0 synced sequence 2 device blocks 2 host blocks 0");
     let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     Ran::of(child.wait_with_output().unwrap()).code(0);
@@ -216,6 +231,7 @@ fn doctor_says_which_publishers_answer_and_what_is_off_without_them() {
         publisher.stream("p0"),
         with("no-replay", json!({"endpoint": events, "replay_endpoint": "tcp://127.0.0.1:1"})),
         {"instance_name": "away", "block_size": 4, "endpoint": "tcp://127.0.0.1:2", "replay_endpoint": "tcp://127.0.0.1:3"},
+        with("wrong", json!({"endpoint": host(&publisher.replay_endpoint), "replay_endpoint": "tcp://127.0.0.1:4"})),
     ]});
     scratch.write("kv.json", &streams.to_string());
     let args = ["doctor", "--set", "live.emulation_speed=10", "--kv-events", "kv.json", "--json"];
@@ -234,6 +250,9 @@ fn doctor_says_which_publishers_answer_and_what_is_off_without_them() {
         assert!(check["will_be_off"].as_str().unwrap().contains("count as 0"), "{check}");
         assert!(check["remedy"].as_str().unwrap().contains(remedy), "{check}");
     }
+    assert!(of("away/0")["detail"].as_str().unwrap().matches("tcp://127.0.0.1:2").count() == 1, "the address once");
+    let wrong = of("wrong/0")["detail"].as_str().unwrap();
+    assert!(wrong.contains("`endpoint`, or `event_port_offset`") && wrong.matches("tcp://").count() == 1, "{wrong}");
     scratch.run(&["doctor", "--kv-events", "none.json"]).refused(&["none.json cannot be read"]);
 }
 

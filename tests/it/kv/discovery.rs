@@ -89,7 +89,7 @@ impl Run {
         news.extend(step.delete.iter().flat_map(|key| self.mirror.delete(&format!("XLLM:{key}"))));
         let of_registry = news.into_iter().map(|news| match news {
             News::Table(input) => input,
-            News::Notice(text) => panic!("{text}"),
+            News::Notice(text) | News::Mended(text) => panic!("{text}"),
             News::Listed => panic!("what has no reader is not listed"),
         });
         let probed = step.probed.map(|healthy| TableInput::Probed { probe: self.probe, healthy });

@@ -37,13 +37,14 @@ fn binary() -> Option<PathBuf> {
 
 #[cfg(feature = "etcd")]
 mod real {
+    use std::collections::VecDeque;
     use std::fs;
     use std::net::TcpListener;
     use std::path::Path;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
-    use etcd_client::{Client, PutOptions};
+    use etcd_client::{Client, PutOptions, Txn, TxnOp};
     use pdreplay::kv::directory::{News, Registry, TableInput};
     use pdreplay::live::kv::registry::follow;
     use tokio::sync::mpsc;
@@ -112,14 +113,20 @@ mod real {
         )
     }
 
-    struct Heard(mpsc::Receiver<News>);
+    struct Heard(mpsc::Receiver<Vec<News>>, VecDeque<News>);
 
     impl Heard {
+        /// All that is told at once.
+        async fn state(&mut self) -> Vec<News> {
+            self.0.recv().await.expect("the registry is followed")
+        }
+
         async fn next(&mut self) -> News {
             loop {
-                match self.0.recv().await.expect("the registry is followed") {
-                    News::Listed => {}
-                    news => return news,
+                match self.1.pop_front() {
+                    None => self.1 = self.state().await.into(),
+                    Some(News::Listed) => {}
+                    Some(news) => return news,
                 }
             }
         }
@@ -153,7 +160,7 @@ mod real {
         let registry =
             Registry::Etcd { endpoints: vec![format!("http://127.0.0.1:{port}")], namespace: namespace.into() };
         tokio::spawn(async move { follow(&registry, Duration::from_secs(1), None, to).await });
-        Heard(news)
+        Heard(news, VecDeque::new())
     }
 
     fn in_time(work: impl Future<Output = ()>) {
@@ -240,9 +247,18 @@ mod real {
             }
             let mut heard = listen(ports[0], "");
             assert_eq!([heard.put().await.0, heard.put().await.0], ["a:1", "b:1"]);
+            // A transaction is one state, as is a listing.
+            let both = ["a:1", "b:1"].map(|name| TxnOp::put(format!("XLLM:PREFILL:{name}"), registration(2), None));
+            writer.txn(Txn::new().and_then(both)).await.unwrap();
+            let state = heard.state().await;
+            assert!(
+                matches!(&state[..], [News::Table(TableInput::Put(_)), News::Table(TableInput::Put(_))]),
+                "{state:?}"
+            );
             drop(etcd);
             let News::Notice(text) = heard.next().await else { panic!("a notice") };
             assert!(text.contains("instances stay as they are"), "{text}");
+            assert!(!text.contains("h2") && !text.contains("reading a body"), "plain words: {text}");
             let _etcd = Etcd::start(&binary, &data, ports);
             let mut writer = client(ports[0]).await;
             // Whether these fall before the new listing or after it, they are all there is to tell.

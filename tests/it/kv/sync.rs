@@ -49,6 +49,8 @@ struct Step {
     topic: Option<String>,
     /// Bytes of the payload, with an unknown field that fills it up.
     pad_to: Option<usize>,
+    /// Of a reply; else as the stream's.
+    reply_topic: Option<String>,
     /// Answers this request, not the last.
     attempt: Option<u32>,
 }
@@ -88,6 +90,7 @@ struct Expect {
     asks: Option<Vec<u64>>,
     news: Option<Vec<String>>,
     gaps: Option<u64>,
+    restarts: Option<u64>,
     buffered: Option<usize>,
     reconnects: Option<u64>,
 }
@@ -154,7 +157,8 @@ fn take(driver: &mut Driver, options: &SyncOptions, step: &Step, name: &str) {
         What::Reply(_) | What::RawReply(_) | What::End(_) => {
             let frames = match &step.what {
                 What::Reply(sequence) => {
-                    replay_frames(reply_topic(options), *sequence, step.payload(options, *sequence))
+                    let topic = step.reply_topic.as_deref().or(reply_topic(options));
+                    replay_frames(topic, *sequence, step.payload(options, *sequence))
                 }
                 What::RawReply(frames) => frames.iter().map(|hex| bytes(hex)).collect(),
                 _ => end_frames(reply_topic(options)),
@@ -195,6 +199,9 @@ fn check(driver: &mut Driver, stream: usize, expect: &Expect, name: &str) {
     }
     if let Some(gaps) = expect.gaps {
         assert_eq!(report.stats.gaps, gaps, "{name}");
+    }
+    if let Some(restarts) = expect.restarts {
+        assert_eq!(report.stats.restarts, restarts, "{name}");
     }
     if let Some(buffered) = expect.buffered {
         assert_eq!(report.stats.buffered_bytes, buffered, "{name}");

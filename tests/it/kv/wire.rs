@@ -90,8 +90,9 @@ fn parse(kind: &str, frames: &[Vec<u8>]) -> Result<(Option<u64>, Option<String>)
         }
         "replay" => match parse_replay(frames)? {
             ReplayReply::End => (None, None),
-            ReplayReply::Batch { sequence, payload } => {
+            ReplayReply::Batch { topic, sequence, payload } => {
                 assert_eq!(Some(payload), frames.last().map(Vec::as_slice));
+                assert_eq!(topic, (frames.len() == 4).then(|| frames[1].as_slice()));
                 (Some(sequence), None)
             }
         },
@@ -287,4 +288,65 @@ fn what_a_release_cannot_say_is_left_out() {
     let payload = Encoder::new(EncodeForm::VLLM_0_9).batch(&batch);
     let decoded = Decoder::new(DecodeOptions::new(Dialect::Vllm, 4)).decode(&payload).unwrap();
     assert_eq!((decoded.dp_rank, decoded.events), (None, vec![removed(Tier::Device), KvEvent::Cleared]));
+}
+
+/// JSON as MessagePack, in the widest forms.
+fn packed(value: &Value, into: &mut Vec<u8>) {
+    let head = |into: &mut Vec<u8>, mark: u8, len: usize| {
+        into.push(mark);
+        into.extend((len as u32).to_be_bytes());
+    };
+    match value {
+        Value::Null => into.push(0xc0),
+        Value::Bool(is) => into.push(0xc2 + u8::from(*is)),
+        Value::Number(number) => match number.as_u64() {
+            Some(whole) => into.extend([&[0xcf][..], &whole.to_be_bytes()].concat()),
+            None => into.extend([&[0xcb][..], &number.as_f64().unwrap().to_be_bytes()].concat()),
+        },
+        Value::String(text) => {
+            head(into, 0xdb, text.len());
+            into.extend(text.as_bytes());
+        }
+        Value::Array(items) => {
+            head(into, 0xdd, items.len());
+            items.iter().for_each(|item| packed(item, into));
+        }
+        Value::Object(fields) => {
+            head(into, 0xdf, fields.len());
+            for (key, value) in fields {
+                packed(&json!(key), into);
+                packed(value, into);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_examples_of_the_documentation_are_one_batch_in_every_dialect() {
+    let text = fs::read_to_string(root().join("docs/kv-events.md")).unwrap();
+    let (_, wire) = text.split_once("\n## Wire\n").unwrap();
+    let examples: Vec<Value> = wire
+        .split("```json\n")
+        .skip(1)
+        .map(|rest| serde_json::from_str(rest.split("```").next().unwrap()).unwrap())
+        .collect();
+    let is_map = |example: &Value| example[1][0].is_object();
+    assert!(examples.len() == 2 && is_map(&examples[0]) && examples[1][1][0].is_array(), "{examples:#?}");
+    let wanted = json!([
+        {"stored": {"hashes": [1001, 1002], "parent": null, "tokens": [1, 2, 3, 4, 5, 6, 7, 8], "block_size": 4, "tier": "device", "bigram": false}},
+        {"stored": {"hashes": [1001], "parent": null, "tokens": [], "block_size": 0, "tier": "host", "bigram": false}},
+        {"removed": {"hashes": [1002], "tier": "device"}}, "cleared",
+    ]);
+    for dialect in [Dialect::Xllm, Dialect::Vllm, Dialect::Sglang] {
+        for example in &examples {
+            let mut bytes = Vec::new();
+            packed(example, &mut bytes);
+            let mut decoder =
+                Decoder::new(DecodeOptions { dialect, block_size: 4, dp_rank: Some(0), max_message_bytes: 1 << 20 });
+            let batch = decoder.decode(&bytes).unwrap();
+            assert_eq!(batch.timestamp, 1_767_225_600.25);
+            let events: Vec<Value> = batch.events.iter().map(written).collect();
+            assert_eq!(json!(events), wanted, "{dialect:?}: {example}");
+        }
+    }
 }

@@ -24,6 +24,9 @@ const CALL_LIMIT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3));
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Messages that follow each other so closely are one change, at most so many.
+const TOGETHER: Duration = Duration::from_millis(10);
+const MOST_TOGETHER: usize = 64;
 /// Of one message of etcd: a listing of many instances with their profiles.
 const MOST_BYTES: usize = 64 << 20;
 
@@ -40,7 +43,7 @@ pub(super) async fn follow(
     endpoints: &[String],
     namespace: &str,
     login: Option<Login>,
-    to: &mpsc::Sender<News>,
+    to: &mpsc::Sender<Vec<News>>,
 ) -> Result<(), RegistryError> {
     let mut watcher =
         Watcher { mirror: KeyMirror::new(namespace), to, trouble: None, was_listed: false, wait: FIRST_WAIT };
@@ -79,7 +82,7 @@ async fn connect(endpoints: &[String], login: Option<&Login>) -> Result<Client, 
 
 struct Watcher<'a> {
     mirror: KeyMirror,
-    to: &'a mpsc::Sender<News>,
+    to: &'a mpsc::Sender<Vec<News>>,
     /// Why the last watch ended, once that is told.
     trouble: Option<String>,
     was_listed: bool,
@@ -114,7 +117,8 @@ impl Watcher<'_> {
         let (revision, keys) = within(list(client, &prefixes)).await?;
         let mut news = self.mirror.relist(&keys);
         if self.trouble.take().is_some() {
-            news.insert(0, News::Notice("etcd: is back; instances were listed anew".into()));
+            news.insert(0, News::Mended("etcd: is back; instances were listed anew".into()));
+            news.extend(self.mirror.trouble().map(News::Notice));
         }
         if !std::mem::replace(&mut self.was_listed, true) {
             news.push(News::Listed);
@@ -123,16 +127,34 @@ impl Watcher<'_> {
         self.tell(news).await?;
         let mut stream = within(begin(client, &prefixes, revision + 1)).await?;
         loop {
-            let message = tokio::select! {
-                message = stream.message() => message.map_err(broken)?,
-                () = self.to.closed() => return Ok(End::Unheard),
-            };
-            let Some(message) = message else { return Ok(End::Broken("the watch ended".into())) };
-            if message.canceled() {
-                return Ok(End::Broken(cancelled(&message)));
-            }
-            let news = self.news_of(&message);
+            let (news, end) = self.changes(&mut stream).await;
             self.tell(news).await?;
+            if let Some(end) = end {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// What changed at once, and the end of the watch where it came with it. A transaction is a message for each prefix.
+    async fn changes(&mut self, stream: &mut WatchStream) -> (Vec<News>, Option<End>) {
+        let (mut news, mut messages) = (Vec::new(), 0);
+        let mut next = tokio::select! {
+            message = stream.message() => message,
+            () = self.to.closed() => return (news, Some(End::Unheard)),
+        };
+        loop {
+            match next {
+                Ok(Some(message)) if message.canceled() => return (news, Some(End::Broken(cancelled(&message)))),
+                Ok(Some(message)) => news.extend(self.news_of(&message)),
+                Ok(None) => return (news, Some(End::Broken("the watch ended".into()))),
+                Err(error) => return (news, Some(broken(error))),
+            }
+            messages += 1;
+            if messages == MOST_TOGETHER {
+                return (news, None);
+            }
+            let Ok(message) = timeout(TOGETHER, stream.message()).await else { return (news, None) };
+            next = message;
         }
     }
 
@@ -195,11 +217,17 @@ fn broken(error: Error) -> End {
     End::Broken(match &error {
         Error::IoError(error) => words(error),
         Error::TransportError(error) => words(error),
-        Error::GRpcStatus(status) => io_cause(status).map_or_else(|| status.message().to_owned(), io_words),
+        Error::GRpcStatus(status) => io_cause(status).map_or_else(|| plain(status.message()), io_words),
         // The client's name for what is of our own making, or of the watch.
         Error::WatchError(why) => why.clone(),
         error => error.to_string(),
     })
+}
+
+/// The words of HTTP/2 for a connection that ended say nothing to a reader.
+fn plain(message: &str) -> String {
+    let is_of_http = message.starts_with("h2 protocol error") || message.contains("reading a body from connection");
+    if is_of_http { "the connection broke".into() } else { message.to_owned() }
 }
 
 /// What the system said, if it said something; else the error's own words. The layers between say nothing to a reader.

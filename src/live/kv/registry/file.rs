@@ -19,7 +19,7 @@ use crate::kv::directory::{Listing, News};
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Looks at `path` now and after each interval, until nobody listens.
-pub(super) async fn follow(path: &str, every: Duration, to: &mpsc::Sender<News>) {
+pub(super) async fn follow(path: &str, every: Duration, to: &mpsc::Sender<Vec<News>>) {
     let mut listing = Listing::new(path);
     loop {
         let was_read = listing.was_read();

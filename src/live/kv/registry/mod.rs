@@ -68,14 +68,14 @@ pub fn check(registry: &Registry) -> Result<(), RegistryError> {
     }
 }
 
-/// Follows a registry until nobody listens at `to` any more. `every` is the interval at which a file is looked at; etcd
+/// Follows a registry until nobody listens at `to` any more; what is told together is one state of it. `every` is the interval at which a file is looked at; etcd
 /// tells by itself. Errors: the registry cannot be followed at all; one that is only out of reach is a
 /// [`News::Notice`].
 pub async fn follow(
     registry: &Registry,
     every: Duration,
     login: Option<Login>,
-    to: mpsc::Sender<News>,
+    to: mpsc::Sender<Vec<News>>,
 ) -> Result<(), RegistryError> {
     check(registry)?;
     match registry {
@@ -93,12 +93,7 @@ pub async fn follow(
     }
 }
 
-/// Hands news over; `false`: nobody listens any more.
-async fn tell(news: Vec<News>, to: &mpsc::Sender<News>) -> bool {
-    for news in news {
-        if to.send(news).await.is_err() {
-            return false;
-        }
-    }
-    true
+/// Hands over what is one state of a registry; `false`: nobody listens any more.
+async fn tell(news: Vec<News>, to: &mpsc::Sender<Vec<News>>) -> bool {
+    news.is_empty() || to.send(news).await.is_ok()
 }

@@ -18,8 +18,10 @@ use crate::live::clock::Clock;
 pub enum DirectoryWord {
     /// Of the directory; never a probe, the task makes those itself.
     Output(DirectoryOutput),
-    /// Of the registry, for people.
+    /// What is wrong with the registry, for people.
     Notice(String),
+    /// What was wrong with it is over, for people.
+    Mended(String),
     /// The registry was read, and every stream of it that is to be followed has been told.
     Listed,
 }
@@ -29,7 +31,7 @@ pub enum DirectoryWord {
 pub async fn run(
     mut directory: Directory,
     clock: Clock,
-    mut news: mpsc::Receiver<News>,
+    mut news: mpsc::Receiver<Vec<News>>,
     to: mpsc::Sender<DirectoryWord>,
 ) -> Result<(), ClientError> {
     let http = Arc::new(Http::plain(clock.wall(PROBE_LIMIT))?);
@@ -57,15 +59,9 @@ pub async fn run(
         let wake = directory.poll_timeout();
         tokio::select! {
             heard = news.recv(), if is_fed => match heard {
-                Some(News::Table(input)) => directory.handle_input(clock.now(), input),
-                Some(News::Notice(text)) => {
-                    if to.send(DirectoryWord::Notice(text)).await.is_err() {
-                        return Ok(());
-                    }
-                }
-                Some(News::Listed) => {
-                    directory.refresh(clock.now());
-                    is_listed = true;
+                Some(news) => {
+                    let Some(listed) = take(&mut directory, clock, news, &to).await else { return Ok(()) };
+                    is_listed = listed;
                 }
                 None => is_fed = false,
             },
@@ -76,6 +72,36 @@ pub async fn run(
             () = to.closed() => return Ok(()),
         }
     }
+}
+
+/// Takes one state of the registry; whether it is the first whole one. `None`: nobody listens any more.
+async fn take(
+    directory: &mut Directory,
+    clock: Clock,
+    news: Vec<News>,
+    to: &mpsc::Sender<DirectoryWord>,
+) -> Option<bool> {
+    let (mut inputs, mut is_listed) = (Vec::new(), false);
+    for one in news {
+        let word = match one {
+            News::Table(input) => {
+                inputs.push(input);
+                continue;
+            }
+            News::Listed => {
+                is_listed = true;
+                continue;
+            }
+            News::Notice(text) => DirectoryWord::Notice(text),
+            News::Mended(text) => DirectoryWord::Mended(text),
+        };
+        to.send(word).await.ok()?;
+    }
+    directory.handle_inputs(clock.now(), inputs);
+    if is_listed {
+        directory.refresh(clock.now());
+    }
+    Some(is_listed)
 }
 
 async fn until(clock: Clock, wake: Option<Time>) {

@@ -48,7 +48,8 @@ fn a_file_is_followed_as_it_changes_breaks_and_goes() {
         let write = |text: &str| fs::write(&path, text).unwrap();
         let one = r#"{"instances":[{"name":"h:8000","type":"PREFILL","dp_size":1}]}"#;
         write(one);
-        let (to, mut news) = mpsc::channel(16);
+        let (to, states) = mpsc::channel(16);
+        let mut news = one_by_one(states);
         let registry = Registry::File(path.to_str().unwrap().to_owned());
         let following = tokio::spawn(async move { follow(&registry, Duration::from_millis(5), None, to).await });
         let first = news.recv().await.unwrap();
@@ -72,10 +73,54 @@ fn a_file_is_followed_as_it_changes_breaks_and_goes() {
     });
 }
 
+/// What is told, one by one.
+fn one_by_one(mut states: mpsc::Receiver<Vec<News>>) -> mpsc::Receiver<News> {
+    let (to, news) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            let state = tokio::select! {
+                state = states.recv() => state.unwrap_or_default(),
+                () = to.closed() => return,
+            };
+            for one in state {
+                let _ = to.send(one).await;
+            }
+        }
+    });
+    news
+}
+
+#[test]
+fn a_look_at_a_file_is_told_as_one_state() {
+    in_time(async {
+        let path = file("whole");
+        let put = |ports: &[u16]| {
+            let entries: Vec<String> = ports
+                .iter()
+                .enumerate()
+                .map(|(ix, port)| format!(r#"{{"name":"v{ix}","http_address":"h:{port}","type":1}}"#))
+                .collect();
+            let next = path.with_extension("next");
+            fs::write(&next, format!(r#"{{"instances":[{}]}}"#, entries.join(","))).unwrap();
+            fs::rename(next, &path).unwrap();
+        };
+        put(&[25_000, 25_000]);
+        let (to, mut states) = mpsc::channel(16);
+        let registry = Registry::File(path.to_str().unwrap().to_owned());
+        tokio::spawn(async move { follow(&registry, Duration::from_millis(5), None, to).await });
+        for (ports, most) in [(&[65_000][..], 3), (&[25_000, 25_000], 2), (&[65_000], 2)] {
+            let state = states.recv().await.unwrap();
+            assert_eq!(state.len(), most, "{state:?}");
+            put(ports);
+        }
+        fs::remove_file(&path).unwrap();
+    });
+}
+
 async fn skip_notices(news: &mut mpsc::Receiver<News>) -> News {
     loop {
         match news.recv().await.unwrap() {
-            News::Notice(_) => {}
+            News::Notice(_) | News::Mended(_) => {}
             told => return told,
         }
     }
@@ -86,7 +131,8 @@ fn a_file_that_became_a_pipe_neither_blocks_nor_loses_the_last_good_state() {
     in_time(async {
         let path = file("pipe");
         fs::write(&path, r#"{"instances":[{"name":"h:8000","type":"PREFILL"}]}"#).unwrap();
-        let (to, mut news) = mpsc::channel(16);
+        let (to, states) = mpsc::channel(16);
+        let mut news = one_by_one(states);
         let registry = Registry::File(path.to_str().unwrap().to_owned());
         let following = tokio::spawn(async move { follow(&registry, Duration::from_millis(5), None, to).await });
         assert!(matches!(news.recv().await.unwrap(), News::Table(TableInput::Put(_))));
@@ -149,13 +195,13 @@ fn a_lost_lease_is_probed_and_only_who_answers_keeps_its_stream() {
         for record in [record("well", healthy_server().await), record("dead", closed)] {
             let identity = record.identity.clone();
             let name = record.name.clone();
-            to_task.send(News::Table(TableInput::Put(record))).await.unwrap();
+            to_task.send(vec![News::Table(TableInput::Put(record))]).await.unwrap();
             wait_for(
                 &mut words,
                 |output| matches!(output, DirectoryOutput::Subscribe(stream) if stream.key.instance == name),
             )
             .await;
-            to_task.send(News::Table(TableInput::LeaseLost { name, identity })).await.unwrap();
+            to_task.send(vec![News::Table(TableInput::LeaseLost { name, identity })]).await.unwrap();
         }
         let mut reasons = Vec::new();
         wait_for(&mut words, |output| {
@@ -167,7 +213,7 @@ fn a_lost_lease_is_probed_and_only_who_answers_keeps_its_stream() {
         .await;
         assert!(reasons.contains(&("dead".into(), StateReason::ProbeFailed)), "{reasons:?}");
         assert!(!reasons.contains(&("well".into(), StateReason::ProbeFailed)), "{reasons:?}");
-        to_task.send(News::Notice("for people".into())).await.unwrap();
+        to_task.send(vec![News::Notice("for people".into())]).await.unwrap();
         while words.recv().await.unwrap() != DirectoryWord::Notice("for people".into()) {}
         drop(words);
         assert!(task.await.unwrap().is_ok(), "ends when nobody listens");
@@ -178,7 +224,7 @@ async fn wait_for(words: &mut mpsc::Receiver<DirectoryWord>, mut is_it: impl FnM
     loop {
         match words.recv().await.expect("the task runs") {
             DirectoryWord::Output(output) if is_it(&output) => return,
-            DirectoryWord::Output(_) | DirectoryWord::Notice(_) | DirectoryWord::Listed => {}
+            DirectoryWord::Output(_) | DirectoryWord::Notice(_) | DirectoryWord::Mended(_) | DirectoryWord::Listed => {}
         }
     }
 }

@@ -79,7 +79,7 @@ impl Board {
         self.shown().unready.clone()
     }
 
-    /// Last word of the registry, for people.
+    /// What is wrong with the registry, for people.
     pub fn notice(&self) -> Option<String> {
         self.shown().notice.clone()
     }
@@ -121,6 +121,11 @@ impl Board {
         if let Some(unready) = &mut shown.unready {
             *unready = format!("{UNREAD}: {text}");
         }
+    }
+
+    /// What was last told of the registry is over.
+    pub(super) fn clear_notice(&self) {
+        self.shown().notice = None;
     }
 
     pub(super) fn add(&self, subscription: &Subscription) -> Arc<Place> {

@@ -18,6 +18,7 @@ use crate::kv::directory::{
     Directory, DirectoryOutput, DropReason, InstanceState, News, Registry, Source, StateChange, StreamKey, Subscription,
 };
 use crate::live::kv::registry::{self, DirectoryWord, Login};
+use crate::live::kv::zmq::StreamOptions;
 
 /// Words that may wait.
 const WORDS: usize = 256;
@@ -98,6 +99,10 @@ impl Follower {
                 self.say(&text);
                 self.board.set_notice(&text);
             }
+            DirectoryWord::Mended(text) => {
+                self.say(&text);
+                self.board.clear_notice();
+            }
             DirectoryWord::Listed => {
                 self.say(&format!("ready; streams followed: {}", self.streams.len()));
                 self.board.set_ready();
@@ -122,11 +127,14 @@ impl Follower {
 
     fn subscribe(&mut self, subscription: &Subscription) {
         let StreamKey { instance, dp_rank } = &subscription.key;
-        match self.started(subscription) {
-            Ok(thread) => {
-                self.say(&format!("stream {instance}/{dp_rank}: is followed at {}", subscription.events));
-                self.streams.insert(subscription.key.clone(), thread);
-            }
+        let started = self.sink(subscription).and_then(|(sink, connections)| {
+            // Before the stream has its first word.
+            self.say(&format!("stream {instance}/{dp_rank}: is followed at {}", subscription.events));
+            StreamThread::start(sink, connections)
+                .map_err(|error| format!("{error}; raise the limits on processes and open files"))
+        });
+        match started {
+            Ok(thread) => drop(self.streams.insert(subscription.key.clone(), thread)),
             Err(why) => {
                 self.board.remove(&subscription.key);
                 self.board.exclude(&format!("{instance}/{dp_rank}"), why.clone());
@@ -135,7 +143,7 @@ impl Follower {
         }
     }
 
-    fn started(&self, subscription: &Subscription) -> Result<StreamThread, String> {
+    fn sink(&self, subscription: &Subscription) -> Result<(Sink, StreamOptions), String> {
         let (clock, limits) = (self.options.clock, &self.options.config.limits);
         let seed = RandomState::new().hash_one(&subscription.key);
         let connections = stream::connections(subscription, limits, seed).map_err(|error| error.to_string())?;
@@ -143,9 +151,7 @@ impl Follower {
         let writer = self.board.index().add_stream(spec).map_err(|error| error.to_string())?;
         let sync = stream::sync(writer, subscription, limits, clock.now());
         let log = Allowance::new(self.options.log.clone(), STREAM_BURST, clock.now());
-        let sink = Sink::new(subscription.key.clone(), sync, clock, self.board.add(subscription), log);
-        StreamThread::start(sink, connections)
-            .map_err(|error| format!("{error}; raise the limits on processes and open files"))
+        Ok((Sink::new(subscription.key.clone(), sync, clock, self.board.add(subscription), log), connections))
     }
 
     async fn unsubscribe(&mut self, key: &StreamKey, reason: DropReason) {
@@ -166,11 +172,11 @@ impl Follower {
 async fn follow(
     registry: Option<(Registry, Duration)>,
     login: Option<Login>,
-    tell: mpsc::Sender<News>,
+    tell: mpsc::Sender<Vec<News>>,
 ) -> Result<(), String> {
     let Some((registry, every)) = registry else {
         // What is listed is read. Nobody listens any more: the directory is being ended.
-        let _ = tell.send(News::Listed).await;
+        let _ = tell.send(vec![News::Listed]).await;
         return Ok(());
     };
     let followed = registry::follow(&registry, every, login, tell).await;

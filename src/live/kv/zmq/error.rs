@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::Endpoint;
 use crate::live::kv::io_words::io_words;
 
 /// Why a connection could not be made, or ended. After one of these nothing more comes from the connection.
@@ -59,7 +60,7 @@ pub enum ZmqError {
         found: String,
     },
     /// The port is of another kind of socket.
-    #[error("a {found} socket is at the other end of this {own} socket: check the port")]
+    #[error("a {found} socket is at the other end of this {own} socket: {}", compare(own))]
     SocketType {
         /// Ours.
         own: &'static str,
@@ -67,7 +68,7 @@ pub enum ZmqError {
         found: String,
     },
     /// The peer greeted, heard what we are, and closed.
-    #[error("the peer closed on hearing of a {own} socket: check that the port is not of another kind")]
+    #[error("the peer closed on hearing of a {own} socket, so it is none of the kind: {}", compare(own))]
     HungUp {
         /// Ours.
         own: &'static str,
@@ -89,4 +90,24 @@ pub enum ZmqError {
         /// The limit.
         limit: usize,
     },
+}
+
+/// What to look at when the socket of a port is of another kind: the keys that say where a subscription goes.
+fn compare(own: &str) -> &'static str {
+    match own {
+        "SUB" => "compare the port with the publisher's (`endpoint`, or `event_port_offset`)",
+        "DEALER" => "compare the port with the publisher's (`replay_endpoint`, or `replay_port_offset`)",
+        _ => "check the port",
+    }
+}
+
+impl ZmqError {
+    /// In words, with the address that was connected to.
+    pub(super) fn at(&self, endpoint: &Endpoint) -> String {
+        match self {
+            // These have it.
+            ZmqError::Endpoint { .. } | ZmqError::Unreachable { .. } => self.to_string(),
+            _ => format!("{endpoint}: {self}"),
+        }
+    }
 }

@@ -189,12 +189,12 @@ impl<S: StreamSink> Follower<'_, S> {
                 self.live_backoff.reset();
                 self.tell(Input::Live(frames));
             }
-            Happened::Connected(Err(error)) => self.disconnected(&error.to_string()),
+            Happened::Connected(Err(error)) => self.disconnected(&error),
             Happened::Live(Err(error)) => {
                 if let ZmqError::TooLarge { bytes, .. } = error {
                     self.sink.input(Input::TooLarge { bytes });
                 }
-                self.disconnected(&error.to_string());
+                self.disconnected(&error);
             }
             Happened::Asked(Ok(socket)) => self.replay = Replay::Reading(Box::new(socket)),
             Happened::Replay(Ok(frames)) => {
@@ -204,7 +204,8 @@ impl<S: StreamSink> Follower<'_, S> {
             Happened::Asked(Err(error)) | Happened::Replay(Err(error)) => {
                 self.replay = Replay::None;
                 self.replay_not_before = Instant::now() + self.replay_backoff.wait();
-                self.tell(Input::ReplayFailed(error.to_string()));
+                let why = self.options.replay_endpoint.as_ref().map_or(error.to_string(), |at| error.at(at));
+                self.tell(Input::ReplayFailed(why));
             }
             Happened::Wake => self.tell(Input::Wake),
         }
@@ -231,9 +232,9 @@ impl<S: StreamSink> Follower<'_, S> {
         }
     }
 
-    fn disconnected(&mut self, reason: &str) {
+    fn disconnected(&mut self, error: &ZmqError) {
         self.close();
-        self.tell(Input::Disconnected(reason.to_owned()));
+        self.tell(Input::Disconnected(error.at(&self.options.endpoint)));
     }
 
     fn close(&mut self) {

@@ -61,7 +61,9 @@ async fn a_publisher_of_version_2_is_understood() {
         assert_eq!(frames, [&b"topic"[..], b"batch"]);
     }
     let request = refusal([&[0xFF, 0, 0, 0, 0, 0, 0, 0, 1, 0x7F, 1][..], &[3], &frame(0, b"")].concat()).await;
-    assert_eq!(request.to_string(), "a REQ socket is at the other end of this SUB socket: check the port");
+    let wanted = "a REQ socket is at the other end of this SUB socket: compare the port with the publisher's (`endpoint`, or \
+        `event_port_offset`)";
+    assert_eq!(request.to_string(), wanted);
 }
 
 #[tokio::test]
@@ -76,8 +78,16 @@ async fn a_peer_that_is_not_the_one_wanted_is_named() {
             hello("CURVE", vec![]),
             "the peer wants the security mechanism CURVE, only NULL is spoken: switch it off at the peer",
         ),
-        (hello("NULL", ready("PUSH")), "a PUSH socket is at the other end of this SUB socket: check the port"),
-        (hello("NULL", ready("ROUTER")), "a ROUTER socket is at the other end of this SUB socket: check the port"),
+        (
+            hello("NULL", ready("PUSH")),
+            "a PUSH socket is at the other end of this SUB socket: compare the port with the publisher's (`endpoint`, or \
+             `event_port_offset`)",
+        ),
+        (
+            hello("NULL", ready("ROUTER")),
+            "a ROUTER socket is at the other end of this SUB socket: compare the port with the publisher's (`endpoint`, or \
+             `event_port_offset`)",
+        ),
         (hello("NULL", frame(4, b"\x05ERROR\x0bnot allowed")), "the peer refused: not allowed"),
         (hello("NULL", frame(4, b"\x05READY")), "not ZMTP: READY without Socket-Type"),
         (hello("NULL", frame(4, b"\x05READY\x0bSock")), "not ZMTP: READY with metadata that is cut off"),
@@ -116,7 +126,8 @@ async fn a_peer_that_leaves_early_or_was_never_there_is_told_apart() {
     })
     .await;
     let (connected, ()) = soon(async { join!(SubSocket::connect(&endpoint, b"", &limits), serve) }).await;
-    let hung_up = "the peer closed on hearing of a SUB socket: check that the port is not of another kind";
+    let hung_up = "the peer closed on hearing of a SUB socket, so it is none of the kind: compare the port with the \
+        publisher's (`endpoint`, or `event_port_offset`)";
     assert_eq!(connected.err().unwrap().to_string(), hung_up);
     let gone = soon(SubSocket::connect(&endpoint, b"", &limits)).await.err().unwrap();
     assert!(matches!(gone, ZmqError::Unreachable { .. }), "{gone}");

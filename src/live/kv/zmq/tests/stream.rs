@@ -146,7 +146,7 @@ async fn a_peer_that_accepts_and_stays_silent_does_not_stop_reconnects() {
     let mut stream = Running::start(StreamOptions { limits, ..options(&endpoint) }, |_| None);
     for _ in 0..2 {
         let (mut accepted, _) = soon(mute.accept()).await.unwrap();
-        assert_eq!(stream.disconnected().await, "the handshake took longer than 50 ms");
+        assert_eq!(stream.disconnected().await, format!("{endpoint}: the handshake took longer than 50 ms"));
         let mut left = Vec::new();
         soon(accepted.read_to_end(&mut left)).await.unwrap();
         assert_eq!(left.len(), 11, "signature and version, and then it closed");
@@ -166,7 +166,8 @@ async fn a_message_over_the_limit_is_told_and_the_connection_made_anew() {
     stream.until_connected().await;
     send(&publisher, &[0; 999]).await;
     assert_eq!(stream.next().await, Input::TooLarge { bytes: 1001 });
-    assert_eq!(stream.disconnected().await, "a message of 1001 bytes or more, allowed are 1000");
+    let wanted = format!("{}: a message of 1001 bytes or more, allowed are 1000", publisher.endpoint());
+    assert_eq!(stream.disconnected().await, wanted);
     stream.until_connected().await;
     send(&publisher, &[0; 998]).await;
     assert_eq!(stream.next().await, live(&[0; 998]));
@@ -221,6 +222,20 @@ async fn a_replay_that_fails_says_why_and_may_be_asked_for_again_without_a_busy_
 }
 
 #[tokio::test]
+async fn a_port_of_another_socket_is_named_with_the_key_that_led_there() {
+    let (publisher, router) = (publish(&loopback()).await, router().await);
+    let ask = |input: &Input| (*input == Input::Connected).then_some(Command::AskReplay { from: 0 });
+    let mut mixed_up = Running::start(options(router.endpoint()), ask);
+    let reason = mixed_up.disconnected().await;
+    assert!(reason.starts_with(&format!("{}: ", router.endpoint())) && reason.contains("`endpoint`"), "{reason}");
+    let replay_endpoint = Some(publisher.endpoint().clone());
+    let mut mixed_up = Running::start(StreamOptions { replay_endpoint, ..options(publisher.endpoint()) }, ask);
+    mixed_up.until_connected().await;
+    let Input::ReplayFailed(reason) = mixed_up.next().await else { panic!() };
+    assert!(reason.starts_with(&publisher.endpoint().to_string()) && reason.contains("`replay_endpoint`"), "{reason}");
+}
+
+#[tokio::test]
 async fn a_replay_without_its_end_costs_its_time_limit() {
     let publisher = publish(&loopback()).await;
     let router = RouterSocket::bind(&loopback(), |_| Box::new(std::iter::empty())).await.unwrap();
@@ -230,7 +245,8 @@ async fn a_replay_without_its_end_costs_its_time_limit() {
     let ask = |input: &Input| (*input == Input::Connected).then_some(Command::AskReplay { from: 0 });
     let mut stream = Running::start(options, ask);
     stream.until_connected().await;
-    assert_eq!(stream.next().await, Input::ReplayFailed("the replay took longer than 100 ms".to_owned()));
+    let wanted = format!("{}: the replay took longer than 100 ms", router.endpoint());
+    assert_eq!(stream.next().await, Input::ReplayFailed(wanted));
     send(&publisher, b"still here").await;
     assert_eq!(stream.next().await, live(b"still here"));
 }
