@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use super::index::IndexUse;
+use super::index::IndexTally;
 use super::integrity::{Evidence, judge};
 use super::latency::LatencyTally;
 use super::modes::ModeTallies;
@@ -53,7 +53,7 @@ pub struct Accumulator {
     errors: ErrorTally,
     lengths: Lengths,
     signals: Signals,
-    index: IndexUse,
+    index: IndexTally,
     window: Option<Window>,
     input_tokens: u64,
     output_tokens: u64,
@@ -82,7 +82,7 @@ impl Accumulator {
             errors: ErrorTally::default(),
             lengths: Lengths::default(),
             signals: Signals::default(),
-            index: IndexUse::default(),
+            index: IndexTally::default(),
             window: None,
             input_tokens: 0,
             output_tokens: 0,
@@ -188,7 +188,7 @@ impl Accumulator {
         let workers = self.workers.rows(&self.worker_names, &info.workers, &facts.workers);
         let spread = workers::spreads(&workers);
         let transfers = workers::transfers(&facts.transfers);
-        let index = self.index.finish(&facts.streams);
+        let index = self.index.finish(&self.worker_names, &info.workers, &facts.streams);
         let causes = diagnose(&Diagnosis {
             info,
             facts,
@@ -206,7 +206,6 @@ impl Accumulator {
         });
         integrity.notes.extend(load_only_note(&causes));
         let rate = |count: u64| duration.filter(|seconds| *seconds > 0.0).map(|seconds| count as f64 / seconds);
-        let lengths = Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
         Ok(RunSummary {
             schema_version: SUMMARY_VERSION,
             run: info.clone(),
@@ -223,9 +222,10 @@ impl Accumulator {
             percentile_notes: self.percentiles.notes(),
             latencies: self.latencies.finish(&self.percentiles),
             outcomes: self.outcomes,
-            lengths,
+            lengths: Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths },
             errors,
             causes,
+            reuse: self.modes.reuse(),
             modes: self.modes.rows(recorded),
             fairness,
             sessions,

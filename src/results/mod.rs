@@ -37,11 +37,11 @@ pub use figure::{Better, Figure, Figures};
 pub use frame::{
     Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
 };
-pub use index::{IndexUse, PromisesKept};
+pub use index::{BlindWorker, Blindness, IndexUse, PromisesKept};
 pub use info::{Budgets, GapFacts, RunInfo, RunState, SlotFacts};
 pub use integrity::{Integrity, Verdict};
 pub use latency::{Latencies, Latency, Metric, Rung};
-pub use modes::ModeRow;
+pub use modes::{ModeRow, Reuse};
 pub use outcomes::{ErrorGroup, Outcomes, is_failure};
 pub use percentiles::{Percentile, PercentileError, Percentiles};
 pub use read::{RecordError, read_requests};

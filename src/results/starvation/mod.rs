@@ -16,7 +16,7 @@ mod starved;
 #[cfg(test)]
 mod tests;
 
-pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, Room, SlotShortage};
+pub use cause::{Cause, CauseLine, CounterDrift, HotDecoder, NoHits, PartlyBlind, Room, SlotShortage};
 pub use contrast::{Contrast, tells_apart};
 pub(in crate::results) use diagnose::{Diagnosis, Signals, diagnose};
 pub use fairness::{Fairness, STARVED_BELOW, assess};

@@ -4,6 +4,7 @@ pub mod support;
 
 mod again;
 mod cases;
+mod coverage;
 mod doctor;
 mod driver;
 mod faults;
