@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,9 @@ use crate::kv::publish::PublisherOptions;
 use crate::live::cluster::KvAddress;
 use crate::live::url_at;
 
+/// Names tried for a file of our own.
+const NAMES: u32 = 100;
+
 /// See the module. Dropping it removes one that nobody asked for.
 #[derive(Debug)]
 pub struct StreamsFile {
@@ -24,25 +27,31 @@ pub struct StreamsFile {
 impl StreamsFile {
     /// At `wanted`, replacing what is there; else in the directory for temporary files.
     pub fn write(wanted: Option<&Path>, streams: &Value) -> Result<StreamsFile, Failure> {
-        let own = || std::env::temp_dir().join(format!("pdreplay-kv-{}.json", std::process::id()));
-        // The lines that name it may be used elsewhere.
-        let path = wanted.map_or_else(own, |path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let text = format!("{streams:#}\n");
-        let written = match wanted {
-            Some(path) => fs::write(path, text),
-            // Whatever waits there under that name, a link too, is nobody's business of ours.
-            None => OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .open(&path)
-                .and_then(|mut file| file.write_all(text.as_bytes())),
-        };
-        let failed = |error| {
+        let is_wanted = wanted.is_some();
+        let failed = |path: &Path, error: io::Error| {
             let cause = format!("cannot write the file of KV streams {}: {error}", path.display());
             Failure::broke(cause).hint("name another place with `--kv-config FILE`")
         };
-        written.map_err(failed)?;
-        Ok(StreamsFile { path, is_wanted: wanted.is_some() })
+        if let Some(path) = wanted {
+            fs::write(path, text).map_err(|error| failed(path, error))?;
+            // The lines that name it may be used elsewhere.
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            return Ok(StreamsFile { path, is_wanted });
+        }
+        let path = |nth: u32| std::env::temp_dir().join(format!("pdreplay-kv-{}-{nth}.json", std::process::id()));
+        // What is there under such a name, a link too, was left by another process of this number.
+        for path in (0..NAMES).map(path) {
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(mut file) => {
+                    file.write_all(text.as_bytes()).map_err(|error| failed(&path, error))?;
+                    return Ok(StreamsFile { path, is_wanted });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(&path, error)),
+            }
+        }
+        Err(failed(&path(NAMES), io::ErrorKind::AlreadyExists.into()))
     }
 
     /// Where it is.
@@ -106,10 +115,14 @@ mod tests {
     #[test]
     fn a_file_nobody_asked_for_is_gone_with_the_cluster() {
         let file = StreamsFile::write(None, &json!({ "streams": [] })).unwrap();
-        let path = file.path().to_owned();
-        assert!(path.is_file());
-        drop(file);
-        assert!(!path.exists());
+        let other = StreamsFile::write(None, &json!({ "streams": [] })).unwrap();
+        assert_ne!(file.path(), other.path(), "what is there stays");
+        for file in [file, other] {
+            let path = file.path().to_owned();
+            assert!(path.is_file());
+            drop(file);
+            assert!(!path.exists());
+        }
         let missing = StreamsFile::write(Some(Path::new("/proc/no/such.json")), &json!({})).unwrap_err();
         assert!(missing.to_string().contains("/proc/no/such.json"), "{missing}");
     }

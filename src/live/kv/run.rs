@@ -36,6 +36,8 @@ pub struct RunIndex {
     whose: Arc<WorkersOf>,
     setup: FollowSetup,
     speed: f64,
+    /// Streams are found in a registry: there may be none yet.
+    is_discovered: bool,
     /// Time that streams were not in step before the run.
     before: BTreeMap<StreamKey, Dur>,
     notices: Option<Notices>,
@@ -113,10 +115,18 @@ impl RunIndex {
         });
         let feed = Feed::start(FeedOptions { log, ..options })?;
         whose.board.get_or_init(|| Arc::clone(feed.board()));
-        Ok(RunIndex { feed, whose, setup, speed, before: BTreeMap::new(), notices: Some(notices) })
+        Ok(RunIndex {
+            feed,
+            whose,
+            setup,
+            speed,
+            is_discovered: !is_listed,
+            before: BTreeMap::new(),
+            notices: Some(notices),
+        })
     }
 
-    /// Waits until every stream is in step, at most so long, and counts from then on. Called before the run, so that its
+    /// Waits until every stream is in step, and of a registry there is one, at most so long, and counts from then on. Called before the run, so that its
     /// first choices are not blind.
     #[expect(clippy::disallowed_methods, reason = "the run has not begun: the caller's thread has nothing else to do")]
     pub fn settle(&mut self, longest: Duration) {
@@ -182,7 +192,8 @@ impl RunIndex {
 
     fn is_settled(&self) -> bool {
         let views = self.board().streams();
-        self.board().unready().is_none() && views.iter().all(|view| view.report.state == SyncState::Synced)
+        let is_empty = self.is_discovered && views.is_empty();
+        !is_empty && self.board().unready().is_none() && views.iter().all(|view| view.report.state == SyncState::Synced)
     }
 
     fn board(&self) -> &Arc<Board> {
