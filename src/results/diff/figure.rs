@@ -80,6 +80,16 @@ run_figures! {
     OutputThroughput = "output_throughput", "tokens/s", Higher;
     /// Prompt and answer tokens of completed requests a second.
     TotalTokenThroughput = "total_token_throughput", "tokens/s", Higher;
+    /// Prompt tokens found cached over all prompt tokens.
+    CachedTokenShare = "cached_token_share", "share", Higher;
+    /// Mean prompt tokens computed although an infinite shared cache would hold them.
+    MeanRecomputedTokens = "mean_recomputed_tokens", "tokens", Lower;
+    /// Choices by the KV index without a view of the chosen worker.
+    IndexBlindShare = "index_blind_share", "share", Lower;
+    /// Prompt tokens that the KV index promised and nobody found.
+    IndexOverPromised = "index_over_promised_tokens", "tokens", Lower;
+    /// Prompt tokens found that the KV index did not promise.
+    IndexUnderPromised = "index_under_promised_tokens", "tokens", Lower;
     /// Gini coefficient of the sessions' mean E2E.
     Gini = "gini_mean_e2e", "index", Lower;
     /// Jain's index of the sessions' mean E2E.
@@ -180,6 +190,11 @@ impl RunFigure {
             RunFigure::RequestThroughput => summary.request_throughput,
             RunFigure::OutputThroughput => summary.output_throughput,
             RunFigure::TotalTokenThroughput => summary.total_token_throughput,
+            RunFigure::CachedTokenShare => summary.reuse.cached_token_share,
+            RunFigure::MeanRecomputedTokens => summary.reuse.mean_recomputed_tokens,
+            RunFigure::IndexBlindShare => summary.index.as_ref()?.blind_share,
+            RunFigure::IndexOverPromised => Some(summary.index.as_ref()?.kept.over_promised_tokens as f64),
+            RunFigure::IndexUnderPromised => Some(summary.index.as_ref()?.kept.under_promised_tokens as f64),
             RunFigure::Gini => summary.fairness.gini_mean_e2e,
             RunFigure::Jain => summary.fairness.jain_mean_e2e,
             RunFigure::StarvedSessions => summary.starved_sessions().map(|count| count as f64),

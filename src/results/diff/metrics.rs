@@ -72,6 +72,11 @@ impl Tally {
             | RunFigure::RequestThroughput
             | RunFigure::OutputThroughput
             | RunFigure::TotalTokenThroughput
+            | RunFigure::CachedTokenShare
+            | RunFigure::MeanRecomputedTokens
+            | RunFigure::IndexBlindShare
+            | RunFigure::IndexOverPromised
+            | RunFigure::IndexUnderPromised
             | RunFigure::Gini
             | RunFigure::Jain
             | RunFigure::StarvedSessions
@@ -104,7 +109,17 @@ impl<'a> Judge<'a> {
                 (same_scale || !of_schedule) && (whole || !PHASES.contains(&metric))
             }
             Figure::Run(RunFigure::DirectShare | RunFigure::BadShare) => true,
-            Figure::Run(RunFigure::Completed | RunFigure::Failed | RunFigure::Gini | RunFigure::Jain) => whole,
+            Figure::Run(
+                RunFigure::Completed
+                | RunFigure::Failed
+                | RunFigure::CachedTokenShare
+                | RunFigure::MeanRecomputedTokens
+                | RunFigure::IndexBlindShare
+                | RunFigure::IndexOverPromised
+                | RunFigure::IndexUnderPromised
+                | RunFigure::Gini
+                | RunFigure::Jain,
+            ) => whole,
             Figure::Run(
                 RunFigure::Duration
                 | RunFigure::RequestThroughput

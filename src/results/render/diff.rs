@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::page::{Page, wrap};
 use super::table::{BOLD, Cell, Column, Format, RED, Style, Table, paint, visible};
-use crate::base::words::{count, fine_time, percent, plural, rate, seconds};
+use crate::base::words::{count, fine_time, percent, plural, rate, seconds, tokens};
 use crate::results::diff::{
-    ComparisonKind, DeltaVerdict, DiffReport, MetricDelta, SideFacts, Split, StarvationChange, ThresholdResult,
-    Transition,
+    ComparisonKind, DeltaVerdict, DiffReport, MetricDelta, RunFigure, SideFacts, Split, StarvationChange,
+    ThresholdResult, Transition,
 };
 use crate::results::{CauseLine, Verdict};
 
@@ -19,7 +19,7 @@ const NAMED: usize = 12;
 /// Transitions, outcome changes and modes shown.
 const ROWS: usize = 10;
 /// Figures that are shown unless all are wanted; those of `--fail-on` are shown, too.
-const HEADLINE: [&str; 16] = [
+const HEADLINE: [&str; 21] = [
     "mean_ttft_ms",
     "p50_ttft_ms",
     "p90_ttft_ms",
@@ -32,6 +32,11 @@ const HEADLINE: [&str; 16] = [
     "p99_e2e_ms_with_failures",
     "direct_share",
     "starved_sessions",
+    "cached_token_share",
+    "mean_recomputed_tokens",
+    "index_blind_share",
+    "index_over_promised_tokens",
+    "index_under_promised_tokens",
     "bad_share",
     "request_throughput",
     "output_throughput",
@@ -288,7 +293,8 @@ pub(in crate::results) fn figures(report: &DiffReport, which: Shown) -> Table {
 /// Figures of nothing, and times from the schedule that say the same as those from the send, are left to JSON.
 fn is_shown(metric: &MetricDelta, report: &DiffReport) -> bool {
     let is_nothing = |value: Option<f64>| value.is_none_or(|value| value == 0.0);
-    if is_nothing(metric.a) && is_nothing(metric.b) && metric.unit != "share" {
+    let is_unknown = metric.a.is_none() && metric.b.is_none() && metric.key != RunFigure::DirectShare.as_str();
+    if is_unknown || is_nothing(metric.a) && is_nothing(metric.b) && metric.unit != "share" {
         return false;
     }
     let Some(plain) = metric.key.find("sched_").map(|at| metric.key[..at].to_owned() + &metric.key[at + 6..]) else {
@@ -318,6 +324,7 @@ fn shown(value: f64, unit: &str) -> String {
         "s" => seconds(value * 1e3),
         "share" => percent(value),
         "index" => format!("{value:.3}"),
+        "tokens" => tokens(value),
         "%" => format!("{value:.1}"),
         unit if unit.ends_with("/s") && value >= 1000.0 => format!("{} /s", count(value.round() as u64)),
         unit if unit.ends_with("/s") => format!("{} /s", rate(value)),
