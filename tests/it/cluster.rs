@@ -153,7 +153,6 @@ fn the_printed_command_lines_work_as_they_are() {
         if args.iter().any(|arg| arg.contains("car") || arg.contains("overlap=index")) {
             assert!(index["blind"] == 0 && index["with_hits"] == 1, "{args:?}: {index:#}");
         }
-        drop(line_of);
         up.end("INT").code(0);
     }
 }
