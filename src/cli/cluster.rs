@@ -1,6 +1,7 @@
 //! `cluster up`: all workers of a scenario and their router, on loopback ports, until a signal comes.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -13,6 +14,7 @@ use crate::cli::live::LiveArgs;
 use crate::cli::server::{SglangArgs, ToldArgs, role_name};
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
+use crate::cli::streams_file::{StreamsFile, streams_of};
 use crate::cli::terminal::Terminal;
 use crate::cli::use_hints::UseHints;
 use crate::cluster::Notice;
@@ -40,8 +42,8 @@ Examples:
   pdreplay cluster up v3-1p7d --base-port 9000
   # one line of JSON, for scripts
   pdreplay cluster up --set cluster.decode=2 --json
-  # workers publish KV events, at their ports + 10000
-  pdreplay cluster up --policy car --mechanism pd --base-port 9000
+  # workers publish KV events, at their ports + 10000; kv.json names their streams
+  pdreplay cluster up --policy car --mechanism pd --base-port 9000 --kv-config kv.json
   curl -N http://127.0.0.1:9000/generate -H 'content-type: application/json' \\
     -d '{\"text\": \"fix the bug\", \"stream\": true}'
 
@@ -69,6 +71,10 @@ pub struct UpArgs {
     /// Port of the router; P0, P1, …, D0, …, W0, … have the ones after it. Default: free ports.
     #[arg(long, value_name = "PORT", help_heading = "Server", value_parser = clap::value_parser!(u16).range(1..))]
     base_port: Option<u16>,
+    /// Write the file of the workers' KV streams here, for `kv_events.config` and `index serve`. Default: a file of its own
+    /// in the directory for temporary files, gone with the cluster.
+    #[arg(long, value_name = "FILE", help_heading = "KV events")]
+    kv_config: Option<PathBuf>,
     #[command(flatten)]
     sglang: SglangArgs,
     /// The router sends failed requests again, as smg does.
@@ -91,18 +97,21 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
     resolve_router(&mut scenario);
     let hints = UseHints { asked: &asked, scenario: scenario.clone() };
     let plan = args.plan(scenario, terminal)?;
-    let speed = plan.speed;
+    let (speed, kv) = (plan.speed, plan.kv.clone());
     let signals = Signals::install()?;
     let cluster = EmbeddedCluster::start(plan).map_err(|error| {
         let hint = start_hint(&error);
         Failure::broke(error).hint(hint)
     })?;
     let addresses = cluster.addresses();
+    let published = kv.filter(|_| !cluster.kv_addresses().is_empty());
+    let file = args.streams_file(published.map(|kv| streams_of(&kv, cluster.kv_addresses())))?;
     if args.told.json {
         stdout::print(&line(&cluster, speed).to_string())?;
     } else {
         stdout::print(&table(&cluster))?;
-        hints.lines(addresses).into_iter().for_each(|hint| terminal.messages.note(hint));
+        let lines = hints.lines(addresses, file.as_ref().map(StreamsFile::path));
+        lines.into_iter().for_each(|hint| terminal.messages.note(hint));
     }
     while signals.caught().is_none() {
         std::thread::park_timeout(LOOK);
@@ -127,6 +136,20 @@ fn start_hint(error: &ClusterError) -> &'static str {
 }
 
 impl UpArgs {
+    /// The file of the streams that are published, where it is of use.
+    fn streams_file(&self, streams: Option<Value>) -> Result<Option<StreamsFile>, Failure> {
+        let wanted = self.kv_config.as_deref();
+        match streams {
+            Some(streams) if wanted.is_some() || !self.told.json => StreamsFile::write(wanted, &streams).map(Some),
+            Some(_) => Ok(None),
+            None if wanted.is_some() => {
+                let cause = "`--kv-config` names a file for KV streams, but no worker publishes any";
+                Err(Failure::input(cause).hint("add `--policy car`, or `--set kv_events.enabled=on`"))
+            }
+            None => Ok(None),
+        }
+    }
+
     fn plan(&self, scenario: Scenario, terminal: &Terminal) -> Result<ClusterPlan, Failure> {
         let nodes = usize::from(scenario.cluster.prefill)
             + usize::from(scenario.cluster.decode)

@@ -13,10 +13,10 @@ use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::cluster::{ClusterPlan, EmbeddedCluster};
 use crate::live::kv::service::Log;
-use crate::live::probe::{Check, KV_EVENTS, Verdict, event_checks, examine, shortened};
+use crate::live::probe::{Check, Examined, KV_EVENTS, Verdict, event_checks, examine, no_file_check, shortened};
 use crate::live::{FoundSecrets, read_secrets};
 use crate::results::render::{Format, Table, visible};
-use crate::scenario::{Scenario, resolve_router};
+use crate::scenario::{IndexNeeds, Scenario, resolve_router};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,16 +68,20 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     hints.iter().for_each(|hint| terminal.messages.warning(hint));
     let cluster = if scenario.live.is_embedded() { Some(start(&scenario)?) } else { None };
     let addresses = cluster.as_ref().map(EmbeddedCluster::addresses);
-    let mut checks = examine(&scenario, addresses, secrets)?;
+    let is_own = cluster.is_some();
+    let Examined { mut checks, addresses } = examine(&scenario, addresses, secrets)?;
     if let Some(cluster) = cluster {
         cluster.stop().map_err(Failure::broke)?;
     }
+    let needs = IndexNeeds::of(&scenario);
     let named = Some(&scenario.kv_events.config).filter(|path| !path.is_empty());
     if let Some(path) = args.kv_events.as_ref().or(named) {
         let options = feed_options(path, args.registry.as_deref(), Log::silent())?;
         // Whether events are published is what the streams themselves tell now.
         checks.retain(|check| check.check != KV_EVENTS || check.result != Verdict::Off);
-        checks.extend(event_checks(options).map_err(feed_failure)?);
+        checks.extend(event_checks(options, &addresses, needs.as_ref()).map_err(feed_failure)?);
+    } else if let Some(needs) = needs.filter(|_| !is_own) {
+        checks.push(no_file_check(&needs));
     }
     let flags = args.live.address_flags();
     checks.iter_mut().for_each(|check| check.remedy = where_given(&check.remedy, &flags));

@@ -19,13 +19,12 @@ use crate::cli::signals::Signals;
 use crate::cli::terminal::Terminal;
 use crate::live::driver::{Beside, DriveOptions, LiveError, Shortage};
 use crate::live::kv::service::Log;
-use crate::live::kv::{ListedRules, RunIndex, embedded_feed, listed_hints};
+use crate::live::kv::{RunIndex, embedded_feed, no_file_fault};
 use crate::live::{self, Embedded, ResolveError, Resolved, SecretError, Target};
-use crate::policies::PolicyName;
 use crate::record::TargetFacts;
 use crate::replay::{Observer, RunEnd};
 use crate::results::CacheReset;
-use crate::scenario::{KvSetup, Overlay, Scenario, Setup};
+use crate::scenario::{IndexNeeds, KvSetup, Overlay, Scenario, Setup};
 use crate::trace::Trace;
 
 /// Longest wait for streams to come in step before a run, from the emulated cluster and from servers elsewhere.
@@ -229,19 +228,19 @@ fn follow(
     let (options, longest) = match cluster {
         Some(cluster) => (embedded_feed(cluster.kv_addresses(), &kv.follow, speed), STREAMS_HERE),
         None if file.is_empty() => (embedded_feed(&BTreeMap::new(), &kv.follow, speed), Duration::ZERO),
-        None => {
-            let options = feed_options(file, None, Log::silent())?;
-            let rules = ListedRules {
-                count: scenario.policy.name != PolicyName::Car || scenario.policy.car.static_streams,
-                require: scenario.kv_events.require,
-            };
-            hints.extend(listed_hints(&options.config, &target.addresses, rules).map_err(Failure::input)?);
-            (options, STREAMS_ELSEWHERE)
-        }
+        None => (feed_options(file, None, Log::silent())?, STREAMS_ELSEWHERE),
     };
     let (setup, addresses) = (kv.follow.clone(), target.addresses.clone());
     let mut index = RunIndex::start(options, cluster.is_some(), setup, addresses, speed).map_err(feed_failure)?;
     index.settle(longest);
+    // What the run's own cluster publishes is known, and what its policy looks for in vain is a conflict.
+    if let Some(needs) = IndexNeeds::of(scenario).filter(|_| cluster.is_none()) {
+        let faults = match file.is_empty() {
+            true => vec![no_file_fault(&needs)],
+            false => index.faults(&needs).map_err(Failure::input)?,
+        };
+        hints.extend(faults.iter().map(ToString::to_string));
+    }
     Ok(index)
 }
 

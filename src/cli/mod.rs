@@ -38,6 +38,7 @@ mod signals;
 mod stages;
 mod stdout;
 mod stored;
+mod streams_file;
 mod sweep;
 mod terminal;
 mod threads;

@@ -2,9 +2,12 @@
 //!
 //! Invariant: what a line asks for is the scenario that the cluster was started with, on the addresses it got.
 
+use std::path::Path;
+
 use crate::base::words::seconds;
 use crate::cli::inputs::{NamedArgs, generate_trace};
 use crate::live::Addresses;
+use crate::policies::PolicyName;
 use crate::replay::Mechanism;
 use crate::scenario::{Scenario, preflight};
 
@@ -21,23 +24,24 @@ pub struct UseHints<'a> {
 }
 
 impl UseHints<'_> {
-    /// The lines.
-    pub fn lines(&self, addresses: &Addresses) -> Vec<String> {
+    /// The lines; `streams` is the file that names the KV streams, where workers publish.
+    pub fn lines(&self, addresses: &Addresses, streams: Option<&Path>) -> Vec<String> {
         let Some(router) = &addresses.router else { return Vec::new() };
         let body = r#"'{"text": "fix the bug", "sampling_params": {"max_new_tokens": 8}, "stream": true}'"#;
-        let target = self.target(addresses);
+        let target = self.target(addresses, streams);
         let lines = [
             Some(format!("try it:    curl -N {router}/generate -H 'content-type: application/json' -d {body}")),
             Some(format!("check it:  pdreplay doctor{target}")),
             Some(format!("replay on: pdreplay replay --target live{target}")),
             self.length(),
+            streams.map(|file| format!("streams:   {} names the KV streams", file.display())),
             Some("stop it:   Ctrl-C".to_owned()),
         ];
         lines.into_iter().flatten().collect()
     }
 
     /// Arguments that name scenario and target.
-    fn target(&self, addresses: &Addresses) -> String {
+    fn target(&self, addresses: &Addresses, streams: Option<&Path>) -> String {
         let NamedArgs { scenario, policy, mechanism, set } = self.asked;
         let mut words: Vec<String> = Vec::new();
         let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), quoted(value)]);
@@ -50,6 +54,13 @@ impl UseHints<'_> {
             add("--set", "fault=[]");
         }
         add("--set", "live.target=sglang");
+        if let Some(file) = streams.filter(|_| self.scenario.policy.reads_index()) {
+            add("--set", &format!("kv_events.config={}", file.display()));
+            // Listed streams are those of the processes sent to: of this cluster.
+            if self.scenario.policy.name == PolicyName::Car {
+                add("--set", "policy.car.static_streams=true");
+            }
+        }
         if self.scenario.replay.mechanism == Mechanism::Dp {
             addresses.colocated.iter().for_each(|at| add("--worker", &at.url));
         } else {

@@ -66,7 +66,8 @@ impl Flight {
         let sent = |at: Option<Time>| at.map(|at| at + delay);
         let phases = self.phases(&done);
         let runs = done.runs.into_iter().map(|run| TokenRun { first: run.first + delay, ..run }).collect();
-        let from_prefill = self.prefilled.map(|prefilled| prefilled.cached_tokens);
+        // Who computed the prompt says what of it was cached; what D had of it is only not sent.
+        let cached_tokens = self.prefilled.map_or(done.cached_tokens, |prefilled| prefilled.cached_tokens);
         Answer {
             request: self.generate.request,
             finish: done.finish,
@@ -74,7 +75,7 @@ impl Flight {
             prefill_worker: self.prefill.map(|at| sites[at].id),
             decode_worker: self.decode.map(|at| sites[at].id),
             incarnation: self.decode.map(|at| sites[at].incarnation),
-            cached_tokens: Some(from_prefill.unwrap_or(0).max(done.cached_tokens)),
+            cached_tokens: Some(cached_tokens),
             output_tokens: done.output_tokens,
             first_token_at: sent(done.first_token),
             last_token_at: sent(done.last_token),

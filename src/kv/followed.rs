@@ -16,7 +16,7 @@ pub struct Followed {
     pub worker: WorkerId,
     /// How it was found.
     pub origin: StreamOrigin,
-    /// Address it is read from.
+    /// Address it is read from; empty in virtual time.
     pub endpoint: String,
 }
 

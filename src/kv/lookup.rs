@@ -59,7 +59,7 @@ pub struct Process {
 pub struct StreamHealth {
     /// Name, such as `P0` or `P0/1` for rank 1.
     pub name: String,
-    /// Address it is read from.
+    /// Address it is read from; empty in virtual time.
     pub endpoint: String,
     /// In step with its publisher.
     pub synchronized: bool,

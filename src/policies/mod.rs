@@ -23,7 +23,7 @@ pub use cache_aware::CacheAware;
 pub use car::Car;
 pub use config::{CacheAwareConfig, CarConfig, KvAwareConfig, OverlapSource, PolicyConfig, PolicyName};
 pub use kv_aware::KvAware;
-pub use promise::{IndexPromise, Sight};
+pub use promise::IndexPromise;
 pub use round_robin::RoundRobin;
 pub use sticky::Sticky;
 pub use view::{ClusterView, HeaderMode, PolicyRequest, Selection, SelectionReason, WorkerView};

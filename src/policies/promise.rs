@@ -5,31 +5,19 @@
 
 use crate::base::WorkerId;
 use crate::kv::{Process, StreamOrigin, WorkerHit};
+use crate::record::IndexSight;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexPromise {
+    /// Whose cache it is of.
+    pub worker: WorkerId,
     /// Prompt tokens on the device.
     pub device_tokens: u32,
     /// Prompt tokens on the host only.
     pub host_only_tokens: u32,
     /// Whether that was to be believed; all else comes with no tokens.
-    pub sight: Sight,
-}
-
-/// How well the index saw a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sight {
-    /// Every rank's stream was in step.
-    Synchronized,
-    /// There is no stream of the worker, or of one of its ranks.
-    NoStream,
-    /// A stream was not in step.
-    NotSynchronized,
-    /// A stream was of another process than the one that serves.
-    OtherProcess,
-    /// A stream was listed by hand, so that nothing tells whose it is.
-    StaticStream,
+    pub sight: IndexSight,
 }
 
 /// What makes a hit count.
@@ -44,7 +32,7 @@ pub struct Rules {
 impl IndexPromise {
     /// Joins the streams of `worker`, which is now the process `process`.
     pub fn of(hits: &[WorkerHit], worker: WorkerId, process: Process, rules: Rules) -> IndexPromise {
-        let nothing = |sight| IndexPromise { device_tokens: 0, host_only_tokens: 0, sight };
+        let nothing = |sight| IndexPromise { worker, device_tokens: 0, host_only_tokens: 0, sight };
         let mut poorest: Option<WorkerHit> = None;
         let (mut ranks, mut size) = (0, 1);
         for hit in hits.iter().filter(|hit| hit.worker == worker) {
@@ -58,11 +46,12 @@ impl IndexPromise {
         }
         match poorest {
             Some(hit) if ranks >= size => IndexPromise {
+                worker,
                 device_tokens: hit.device_tokens,
                 host_only_tokens: hit.host_only_tokens,
-                sight: Sight::Synchronized,
+                sight: IndexSight::Synchronized,
             },
-            Some(_) | None => nothing(Sight::NoStream),
+            Some(_) | None => nothing(IndexSight::NoStream),
         }
     }
 
@@ -73,16 +62,16 @@ impl IndexPromise {
 
     /// The choice was made without knowing what the worker holds.
     pub fn is_blind(self) -> bool {
-        self.sight != Sight::Synchronized
+        self.sight != IndexSight::Synchronized
     }
 }
 
 impl WorkerHit {
-    fn fault(&self, process: Process, rules: Rules) -> Option<Sight> {
+    fn fault(&self, process: Process, rules: Rules) -> Option<IndexSight> {
         match self.origin {
-            _ if !self.synchronized => Some(Sight::NotSynchronized),
-            StreamOrigin::Static => (!rules.static_streams).then_some(Sight::StaticStream),
-            StreamOrigin::Discovered(known) => (!known.may_be(process)).then_some(Sight::OtherProcess),
+            _ if !self.synchronized => Some(IndexSight::NotSynchronized),
+            StreamOrigin::Static => (!rules.static_streams).then_some(IndexSight::StaticStream),
+            StreamOrigin::Discovered(known) => (!known.may_be(process)).then_some(IndexSight::OtherProcess),
         }
     }
 }
@@ -90,18 +79,5 @@ impl WorkerHit {
 impl Rules {
     fn worth(self, hit: &WorkerHit) -> f64 {
         f64::from(hit.device_tokens) + self.host_weight * f64::from(hit.host_only_tokens)
-    }
-}
-
-impl Sight {
-    /// Stable label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Sight::Synchronized => "synchronized",
-            Sight::NoStream => "no-stream",
-            Sight::NotSynchronized => "not-synchronized",
-            Sight::OtherProcess => "other-process",
-            Sight::StaticStream => "static-stream",
-        }
     }
 }

@@ -135,6 +135,22 @@ labels! {
     }
 }
 
+labels! {
+    /// How well the KV index saw the worker whose cache a policy weighed.
+    IndexSight {
+        /// Every rank's stream was in step.
+        Synchronized = "synchronized",
+        /// There was no stream of the worker, or of one of its ranks.
+        NoStream = "no-stream",
+        /// A stream was not in step.
+        NotSynchronized = "not-synchronized",
+        /// A stream was of another process than the one that serves.
+        OtherProcess = "other-process",
+        /// A stream was listed by hand, so that nothing tells whose it is.
+        StaticStream = "static-stream",
+    }
+}
+
 impl ExecutionMode {
     /// A fallback: the session mechanism was wanted but the plain path was taken.
     pub fn is_fallback(self) -> bool {

@@ -9,7 +9,7 @@ mod request;
 mod run;
 mod target;
 
-pub use labels::{ExecutionMode, ModeReason, Outcome};
+pub use labels::{ExecutionMode, IndexSight, ModeReason, Outcome};
 pub use ledger::{CandidateScore, LedgerEvent, LedgerKind};
 pub use request::{RequestRecord, SCHEMA_VERSION};
 pub use run::{

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{ExecutionMode, ModeReason, Outcome};
+use crate::record::{ExecutionMode, IndexSight, ModeReason, Outcome};
 
 /// Version of the record; grows when a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -91,16 +91,24 @@ pub struct RequestRecord {
     pub output_tokens: u32,
     /// Answer tokens asked for.
     pub expected_output_tokens: u32,
-    /// Prompt tokens the server found cached; null where it told nothing of it.
+    /// Prompt tokens that the worker which computed the prompt found cached (P's, where the prompt went through P); null
+    /// where the server told nothing of it.
     pub cached_tokens: Option<u32>,
-    /// Prompt tokens the KV index promised on the device tier of the chosen worker; null without an index.
+    /// Worker whose cache the policy weighed by the KV index: P with `car`, D with `kv-aware`, the colocated one with `dp`;
+    /// null without an index, and where a session's own D takes the turn past both caches.
+    #[serde(default)]
+    pub index_worker: Option<String>,
+    /// Prompt tokens the KV index promised on the device tier of that worker; null where that is.
     pub index_hit_tokens_device: Option<u32>,
     /// Prompt tokens the KV index promised on the host tier only.
     pub index_hit_tokens_host_only: Option<u32>,
-    /// The choice was made without a trustworthy view of that worker's cache: its stream was not in step, missing, of
-    /// another process, or listed by hand. Null without an index.
+    /// The choice was made without a trustworthy view of that worker's cache: all but `synchronized` in `index_sight`. Null
+    /// where that is.
     #[serde(default)]
     pub index_blind: Option<bool>,
+    /// How well the index saw that worker; null where that is.
+    #[serde(default)]
+    pub index_sight: Option<IndexSight>,
     /// Prompt tokens the policy assumed on the chosen worker.
     pub assumed_hit_tokens: u32,
     /// Prompt tokens an infinite shared cache would hold.

@@ -112,13 +112,14 @@ pub struct SessionFacts {
 pub struct StreamFacts {
     /// Worker it is of, with `/` and the rank behind where there are several, such as `P0/1`.
     pub name: String,
-    /// Address it was read from.
+    /// Address it was read from; empty in virtual time.
     pub endpoint: String,
     /// In step at the end of the run.
     pub synchronized: bool,
-    /// Last sequence number taken in; null when there was none.
+    /// Sequence number of the last batch taken in: a process numbers its batches from 0, and begins anew when it starts again.
+    /// Null when there was none.
     pub sequence: Option<u64>,
-    /// Events taken in.
+    /// Events taken in; a batch has one or more.
     pub events: u64,
     /// Blocks stored or removed by them.
     pub blocks: u64,

@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use crate::base::Time;
+use crate::base::words::seconds;
 use crate::kv::StreamHealth;
 use crate::kv::sync::trouble_at;
 use crate::record::LedgerKind;
@@ -13,8 +14,8 @@ use crate::replay::machine::Note;
 /// No stream of the index was in step in time, and one had to be (`kv_events.require`).
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "no stream of the KV index was in step {} s into the run: {}; correct the addresses of the streams, or set \
-     kv_events.require = false to go on by load alone", .at.as_secs_f64(), told_all(.streams)
+    "no stream of the KV index was in step {} into the run: {}; {}, or set kv_events.require = false to go on by load alone",
+    seconds(.at.as_secs_f64() * 1e3), told_all(.streams), remedy(.streams)
 )]
 pub struct NoIndex {
     /// Time of the look.
@@ -42,10 +43,27 @@ impl Replayer<'_> {
 
 fn told_all(streams: &[StreamHealth]) -> String {
     let all: Vec<String> = streams.iter().map(told).collect();
-    if all.is_empty() { "the index has no stream of a worker of this run".to_owned() } else { all.join("; ") }
+    if all.is_empty() {
+        "the index has no stream of a worker whose cache the policy reads".to_owned()
+    } else {
+        all.join("; ")
+    }
+}
+
+/// By what was found: nobody's streams, or streams that nothing comes from.
+fn remedy(streams: &[StreamHealth]) -> &'static str {
+    match streams {
+        [] => {
+            "have those workers publish (a D does with engine.decode_radix_cache = true), and name them as the run does"
+        }
+        [_, ..] => "correct the addresses of the streams",
+    }
 }
 
 fn told(stream: &StreamHealth) -> String {
     let why = stream.error.as_deref().unwrap_or("nothing was heard");
+    if stream.endpoint.is_empty() {
+        return format!("{}: {why}", stream.name);
+    }
     format!("{} at {}", stream.name, trouble_at(&stream.endpoint, why))
 }

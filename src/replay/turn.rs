@@ -98,10 +98,10 @@ impl Turn {
         }
     }
 
-    /// What the index promised of the worker that was to compute the prompt: nothing of P, once P is passed by.
+    /// What the index promised of the cache that the policy weighed; nothing once the session's own D takes the turn: what a
+    /// session holds is in no prefix cache.
     pub fn promise(&self) -> Option<IndexPromise> {
-        let direct = matches!(self.departed, Some((_, Route::Worker(_))));
-        self.selection.filter(|chosen| chosen.prefill.is_none() || !direct)?.index
+        self.selection.filter(|_| self.mode != ExecutionMode::KvcacheDirectToDSession)?.index
     }
 
     /// Its mode as a turn that puts its session on a D, for the first time or again.

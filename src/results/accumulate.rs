@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use super::index::IndexUse;
+use super::index::IndexTally;
 use super::integrity::{Evidence, judge};
 use super::latency::LatencyTally;
 use super::modes::ModeTallies;
@@ -55,7 +55,7 @@ pub struct Accumulator {
     errors: ErrorTally,
     lengths: Lengths,
     signals: Signals,
-    index: IndexUse,
+    index: IndexTally,
     window: Option<Window>,
     input_tokens: u64,
     output_tokens: u64,
@@ -86,7 +86,7 @@ impl Accumulator {
             errors: ErrorTally::default(),
             lengths: Lengths::default(),
             signals: Signals::default(),
-            index: IndexUse::default(),
+            index: IndexTally::default(),
             window: None,
             input_tokens: 0,
             output_tokens: 0,
@@ -206,7 +206,7 @@ impl Accumulator {
         let workers = self.workers.rows(&self.worker_names, &info.workers, &facts.workers);
         let spread = workers::spreads(&workers);
         let transfers = workers::transfers(&facts.transfers);
-        let index = self.index.finish(&facts.streams);
+        let index = self.index.finish(&self.worker_names, &info.workers, &facts.streams);
         let causes = diagnose(&Diagnosis {
             info,
             facts,
@@ -225,7 +225,6 @@ impl Accumulator {
         integrity.notes.extend(load_only_note(&causes));
         let rate = |count: u64| duration.filter(|seconds| *seconds > 0.0).map(|seconds| count as f64 / seconds);
         let goodput = self.slos.goodput(self.good, &self.outcomes);
-        let lengths = Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths };
         Ok(RunSummary {
             schema_version: SUMMARY_VERSION,
             run: RunInfo { slos: self.slos, ..info.clone() },
@@ -244,9 +243,10 @@ impl Accumulator {
             latencies: self.latencies.finish(&self.percentiles),
             outcomes: self.outcomes,
             goodput,
-            lengths,
+            lengths: Lengths { got_share: share(self.lengths.got_tokens, self.lengths.wanted_tokens), ..self.lengths },
             errors,
             causes,
+            reuse: self.modes.reuse(),
             modes: self.modes.rows(recorded),
             fairness,
             sessions,

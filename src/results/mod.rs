@@ -41,18 +41,18 @@ pub use frame::{
     Batch, COLUMNS, Cells, Column, FrameError, FrameReader, FrameWriter, GROUP_ROWS, Group, Kind, Labels, Texts,
 };
 pub use goodput::{Goodput, SloError, Slos};
-pub use index::{IndexUse, PromisesKept};
+pub use index::{BlindWorker, Blindness, IndexUse, PromisesKept};
 pub use info::{Budgets, CacheReset, GapFacts, RunInfo, RunState, SlotFacts};
 pub use integrity::{Integrity, Verdict};
 pub use latency::{ITL_NOTE, Latencies, Latency, Metric, Rung};
-pub use modes::ModeRow;
+pub use modes::{ModeRow, Reuse};
 pub use outcomes::{ErrorGroup, Outcomes, is_failure};
 pub use percentiles::{Percentile, PercentileError, Percentiles};
 pub use read::{RecordError, read_requests};
 pub use sessions::SessionRow;
 pub use starvation::{
-    BusiestLink, Cause, CauseLine, Contrast, CounterDrift, EndedSlots, Fairness, HandOff, HotDecoder, NoHits, Pinned,
-    Room, SlotShortage, Starved,
+    BusiestLink, Cause, CauseLine, Contrast, CounterDrift, EndedSlots, Fairness, HandOff, HotDecoder, NoHits,
+    PartlyBlind, Pinned, Room, SlotShortage, Starved,
 };
 pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
 pub use word::Word;

@@ -44,6 +44,15 @@ pub struct ModeRow {
     pub mean_recomputed_tokens: Option<f64>,
 }
 
+/// What caches spared, over all modes.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
+pub struct Reuse {
+    /// Prompt tokens found cached over all prompt tokens, of the requests computed whose server told it, 0 to 1.
+    pub cached_token_share: Option<f64>,
+    /// Mean prompt tokens prefilled again although an infinite shared cache would hold them (ideal − cached), of the same.
+    pub mean_recomputed_tokens: Option<f64>,
+}
+
 /// All modes, by their place in [`ExecutionMode::ALL`]; those that nothing took are empty.
 #[derive(Debug, Default)]
 pub(super) struct ModeTallies([Option<Box<ModeTally>>; ExecutionMode::ALL.len()]);
@@ -55,6 +64,7 @@ struct ModeTally {
     e2e: Distribution,
     kv_transfer: Distribution,
     known_cached: u64,
+    cached_tokens: u64,
     prefilled_tokens: u64,
     recomputed_tokens: u64,
 }
@@ -62,6 +72,16 @@ struct ModeTally {
 impl ModeTallies {
     pub(super) fn add(&mut self, request: &Seen) {
         self.0[request.mode as usize].get_or_insert_with(|| Box::new(ModeTally::new())).add(request);
+    }
+
+    /// Over all modes.
+    pub(super) fn reuse(&self) -> Reuse {
+        let sum = |part: fn(&ModeTally) -> u64| self.0.iter().flatten().map(|tally| part(tally)).sum::<u64>();
+        let (cached, prefilled) = (sum(|tally| tally.cached_tokens), sum(|tally| tally.prefilled_tokens));
+        Reuse {
+            cached_token_share: share(cached, cached + prefilled),
+            mean_recomputed_tokens: share(sum(|tally| tally.recomputed_tokens), sum(|tally| tally.known_cached)),
+        }
     }
 
     /// Rows by falling count, ties in the order of [`ExecutionMode::ALL`].
@@ -82,6 +102,7 @@ impl ModeTally {
             e2e: Distribution::new(),
             kv_transfer: Distribution::new(),
             known_cached: 0,
+            cached_tokens: 0,
             prefilled_tokens: 0,
             recomputed_tokens: 0,
         }
@@ -93,6 +114,7 @@ impl ModeTally {
         let computed = request.outcome.is_ok() || request.was_prefilled;
         if let Some(cached) = request.cached_tokens.filter(|_| computed) {
             self.known_cached += 1;
+            self.cached_tokens += u64::from(cached.min(request.input_tokens));
             self.prefilled_tokens += u64::from(request.input_tokens.saturating_sub(cached));
             self.recomputed_tokens += u64::from(request.ideal_hit_tokens.saturating_sub(cached));
         }

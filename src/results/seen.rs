@@ -4,7 +4,7 @@ use super::Metric;
 use super::distribution::ns_of_ms;
 use super::frame::{Batch, Cells, Labels, Texts};
 use super::vocabulary::Vocabulary;
-use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
+use crate::record::{ExecutionMode, IndexSight, ModeReason, Outcome, RequestRecord};
 
 /// A name and its number.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,9 @@ pub(super) struct Seen<'a> {
     pub cached_tokens: Option<u32>,
     pub index_hit_tokens_device: Option<u32>,
     pub index_hit_tokens_host_only: Option<u32>,
+    pub index_worker: Option<Name<'a>>,
     pub index_blind: Option<bool>,
+    pub index_sight: Option<IndexSight>,
     pub ideal_hit_tokens: u32,
     pub error_class: Option<&'a str>,
     pub error_message: Option<&'a str>,
@@ -88,7 +90,9 @@ impl<'a> Seen<'a> {
             cached_tokens: record.cached_tokens,
             index_hit_tokens_device: record.index_hit_tokens_device,
             index_hit_tokens_host_only: record.index_hit_tokens_host_only,
+            index_worker: worker(&record.index_worker),
             index_blind: record.index_blind,
+            index_sight: record.index_sight,
             ideal_hit_tokens: record.ideal_hit_tokens,
             error_class: record.error_class.as_deref(),
             error_message: record.error_message.as_deref(),
@@ -98,7 +102,7 @@ impl<'a> Seen<'a> {
 }
 
 /// The columns that a [`Seen`] is made of; of every metric there is one more.
-pub(super) const COLUMNS: [&str; 26] = [
+pub(super) const COLUMNS: [&str; 28] = [
     "session_id",
     "prefill_worker",
     "decode_worker_intended",
@@ -120,7 +124,9 @@ pub(super) const COLUMNS: [&str; 26] = [
     "cached_tokens",
     "index_hit_tokens_device",
     "index_hit_tokens_host_only",
+    "index_worker",
     "index_blind",
+    "index_sight",
     "ideal_hit_tokens",
     "error_class",
     "error_message",
@@ -134,6 +140,7 @@ pub(super) struct Renumbered {
     prefill_workers: Codes,
     intended_workers: Codes,
     actual_workers: Codes,
+    index_workers: Codes,
 }
 
 /// Of one column; a code that no row had so far has no number: numbers follow the rows.
@@ -146,9 +153,11 @@ pub(super) struct Rows<'a> {
     prefill_workers: Labels<'a>,
     intended_workers: Labels<'a>,
     actual_workers: Labels<'a>,
+    index_workers: Labels<'a>,
     modes: Known<'a, ExecutionMode>,
     reasons: Known<'a, ModeReason>,
     outcomes: Known<'a, Outcome>,
+    sights: Known<'a, IndexSight>,
     latencies_ms: [Option<Cells<'a, f64>>; Metric::ALL.len()],
     turn_id: Cells<'a, u32>,
     trace_line: Cells<'a, u32>,
@@ -187,8 +196,12 @@ impl<'a, T: Copy> Known<'a, T> {
     }
 
     fn get(&self, row: usize) -> T {
-        let code = self.codes.code(row).expect("the reader lets no null pass in a field that has none");
-        self.values[code as usize]
+        self.known(row).expect("the reader lets no null pass in a field that has none")
+    }
+
+    /// `None` where there is null.
+    fn known(&self, row: usize) -> Option<T> {
+        self.codes.code(row).map(|code| self.values[code as usize])
     }
 }
 
@@ -210,9 +223,11 @@ impl<'a> Rows<'a> {
             prefill_workers: batch.labels("prefill_worker"),
             intended_workers: batch.labels("decode_worker_intended"),
             actual_workers: batch.labels("decode_worker_actual"),
+            index_workers: batch.labels("index_worker"),
             modes: Known::new(batch.labels("execution_mode"), ExecutionMode::ALL, ExecutionMode::as_str),
             reasons: Known::new(batch.labels("mode_reason"), ModeReason::ALL, ModeReason::as_str),
             outcomes: Known::new(batch.labels("outcome"), Outcome::ALL, Outcome::as_str),
+            sights: Known::new(batch.labels("index_sight"), IndexSight::ALL, IndexSight::as_str),
             latencies_ms: Metric::ALL.map(|metric| metric.column().map(|name| batch.f64(name))),
             turn_id: batch.u32("turn_id"),
             trace_line: batch.u32("trace_line"),
@@ -272,7 +287,9 @@ impl<'a> Rows<'a> {
             cached_tokens: self.cached_tokens.get(row),
             index_hit_tokens_device: self.index_hit_tokens_device.get(row),
             index_hit_tokens_host_only: self.index_hit_tokens_host_only.get(row),
+            index_worker: worker(&mut renumbered.index_workers, self.index_workers),
             index_blind: self.index_blind.get(row),
+            index_sight: self.sights.known(row),
             ideal_hit_tokens: self.ideal_hit_tokens.value(row),
             error_class: self.error_class.get(row),
             error_message: self.error_message.get(row),

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{
-    CauseLine, Fairness, Goodput, IndexUse, Integrity, Latencies, ModeRow, RoleSpread, RunInfo, SessionRow, Transfers,
-    WorkerRow,
+    CauseLine, Fairness, Goodput, IndexUse, Integrity, Latencies, ModeRow, Reuse, RoleSpread, RunInfo, SessionRow,
+    Transfers, WorkerRow,
 };
 use crate::record::{HarnessFacts, RequestRecord};
 
@@ -61,6 +61,9 @@ pub struct RunSummary {
     pub errors: Vec<ErrorGroup>,
     /// Why, as far as the data says it.
     pub causes: Vec<CauseLine>,
+    /// What caches spared.
+    #[serde(flatten)]
+    pub reuse: Reuse,
     /// Per execution mode.
     pub modes: Vec<ModeRow>,
     /// Over sessions.

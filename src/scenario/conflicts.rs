@@ -170,7 +170,7 @@ fn decode_leg_kvc(scenario: &Scenario) -> Vec<Conflict> {
         (PolicyName::Car, RouterPolicy::ConsistentHashing) => warn(
             ConflictKind::MovesSessions,
             "policy car with kvc: it weighs caches and queues, not where the session lives, so sessions move from D to D \
-             and are seeded again; use policy kv-aware, or mechanism pd"
+             and are seeded again; use mechanism pd, or policy kv-aware with its overlap = \"assumed\""
                 .into(),
         ),
         (

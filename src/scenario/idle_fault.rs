@@ -2,6 +2,7 @@
 
 use super::conflicts::{Conflict, ConflictKind, Severity};
 use super::model::Scenario;
+use super::needs::Needs;
 use super::validate_fault::fault_label;
 use crate::admission::AdmissionBy;
 use crate::base::{Role, WorkerId};
@@ -31,13 +32,20 @@ fn unused(fault: &FaultConfig, mechanism: Mechanism) -> Option<String> {
     Some(format!("mechanism {} never uses {idle}", mechanism.as_str()))
 }
 
-/// Strikes the publisher of a worker that has none.
+/// Strikes the publisher of a worker that has none, or one that nobody follows.
 fn silent(fault: &FaultConfig, scenario: &Scenario) -> Option<String> {
     let worker = fault.worker.as_ref()?.parse::<WorkerId>().ok()?;
     let is_silent = worker.role == Role::Decode && !scenario.engine.decode_radix_cache;
-    (is_silent && fault.kind.is_of_kv_events()).then(|| {
-        format!("{worker} keeps no prefix cache (engine.decode_radix_cache = false), so it publishes no KV events")
-    })
+    let is_read = Needs::of(scenario).index.is_none_or(|role| role == worker.role);
+    match fault.kind.is_of_kv_events() {
+        true if is_silent => Some(format!(
+            "{worker} keeps no prefix cache (engine.decode_radix_cache = false), so it publishes no KV events"
+        )),
+        true if !is_read => {
+            Some(format!("policy {} does not read the KV events of {worker}", scenario.policy.name.as_str()))
+        }
+        true | false => None,
+    }
 }
 
 /// Breaks a call that is never made.
@@ -100,5 +108,8 @@ mod tests {
             assert_eq!(found(kind, "P0", ""), [""; 0]);
         }
         assert_eq!(found("kill", "D0", ""), [""; 0], "not of its events");
+        let unread = found("kv-event-drop", "D0", "policy.name = 'car'\nengine.decode_radix_cache = true");
+        assert!(unread.len() == 1 && unread[0].contains("policy car does not read the KV events of D0"), "{unread:?}");
+        assert_eq!(found("kv-event-drop", "P0", "policy.name = 'car'"), [""; 0]);
     }
 }

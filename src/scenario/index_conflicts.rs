@@ -35,9 +35,16 @@ fn no_events(scenario: &Scenario) -> Vec<Conflict> {
     if !by_index || scenario.engine.decode_radix_cache {
         return Vec::new();
     }
-    let text = "policy kv-aware with overlap = \"index\": decode workers keep no prefix cache (engine.decode_radix_cache = \
-                false) and publish no events, so every overlap is 0; use mechanism dp, policy car, or turn the cache on";
-    warn(ConflictKind::NoEventsToRead, text.into())
+    let remedy = match scenario.replay.mechanism {
+        // What a session holds on D is in no prefix cache, so that one would not help.
+        Mechanism::Kvc => "set policy.kv_aware.overlap = \"assumed\", or use policy car with mechanism pd",
+        Mechanism::Pd | Mechanism::Dp => "use policy car or mechanism dp, or set engine.decode_radix_cache = true",
+    };
+    let text = format!(
+        "policy kv-aware with overlap = \"index\": decode workers keep no prefix cache (engine.decode_radix_cache = false) \
+         and publish no events, so every overlap is 0; {remedy}"
+    );
+    warn(ConflictKind::NoEventsToRead, text)
 }
 
 /// Only our own router and the client's own legs know the header that names P.
@@ -81,6 +88,31 @@ mod tests {
         assert_eq!(found(&format!("{aware}engine.decode_radix_cache = true")), []);
         let sessions = "policy.name = 'car'\nreplay.mechanism = 'kvc'";
         assert_eq!(found(sessions), [(Severity::Warn, ConflictKind::MovesSessions)]);
+    }
+
+    #[test]
+    fn no_advice_leads_to_another_one_or_back() {
+        let of = |policy: &str, mechanism: &str| {
+            let text = format!(
+                "policy = {policy}\nreplay.mechanism = '{mechanism}'\ncluster = {{ prefill = 2, decode = 2, colocated = 2 }}\n"
+            );
+            let of_index = [ConflictKind::MovesSessions, ConflictKind::NoEventsToRead];
+            let scenario = load_text("x.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+            let found = conflicts(&scenario).into_iter().filter(|conflict| of_index.contains(&conflict.kind));
+            found.map(|conflict| conflict.text).collect::<Vec<_>>()
+        };
+        let (car, aware) = ("{ name = 'car' }", "{ name = 'kv-aware', kv_aware = { overlap = 'index' } }");
+        let assumed = "{ name = 'kv-aware', kv_aware = { overlap = 'assumed' } }";
+        let none: [String; 0] = [];
+        let text = of(car, "kvc").concat();
+        assert!(text.ends_with("use mechanism pd, or policy kv-aware with its overlap = \"assumed\""), "{text}");
+        let text = of(aware, "kvc").concat();
+        assert!(text.ends_with("overlap = \"assumed\", or use policy car with mechanism pd"), "{text}");
+        let text = of(aware, "pd").concat();
+        assert!(text.ends_with("use policy car or mechanism dp, or set engine.decode_radix_cache = true"), "{text}");
+        for (policy, mechanism) in [(car, "pd"), (assumed, "kvc"), (car, "dp"), (aware, "dp")] {
+            assert_eq!(of(policy, mechanism), none, "{policy} {mechanism}");
+        }
     }
 
     #[test]

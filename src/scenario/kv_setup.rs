@@ -1,13 +1,13 @@
 //! [`KvSetup`]: who publishes KV events and how they are followed, by `[kv_events]`.
 
-use crate::base::Dur;
+use crate::base::{Dur, Role, WorkerId};
 use crate::cluster::Publishing;
 use crate::kv::index::HashSpace;
 use crate::kv::publish::{BUFFER_STEPS, PublisherOptions};
 use crate::kv::sync::SyncOptions;
 use crate::kv::wire::EncodeForm;
 use crate::kv::{BlockTokens, DEFAULT_HASH_SEED, EventsConfig};
-use crate::scenario::Scenario;
+use crate::scenario::{Needs, Scenario};
 
 /// What a run with an index is built from.
 #[derive(Debug, Clone)]
@@ -21,6 +21,8 @@ pub struct KvSetup {
 /// How the run follows publishers.
 #[derive(Debug, Clone)]
 pub struct FollowSetup {
+    /// Role of the workers that are followed: those whose caches the policy reads; `None`: all.
+    pub role: Option<Role>,
     /// What names blocks.
     pub space: HashSpace,
     /// Most blocks of one stream.
@@ -29,6 +31,13 @@ pub struct FollowSetup {
     pub sync: SyncOptions,
     /// Tokens of the trace's blocks.
     pub tokens: BlockTokens,
+}
+
+impl FollowSetup {
+    /// Whether a policy reads the cache of this worker.
+    pub fn reads(&self, worker: WorkerId) -> bool {
+        self.role.is_none_or(|role| role == worker.role)
+    }
 }
 
 impl KvSetup {
@@ -50,7 +59,10 @@ impl KvSetup {
         let space = HashSpace { block_size, hash_seed: DEFAULT_HASH_SEED };
         let max_blocks = usize::try_from(events.max_blocks_per_stream).unwrap_or(usize::MAX);
         let publishing = Publishing { options, tokens };
-        Some(KvSetup { publishing, follow: FollowSetup { space, max_blocks, sync, tokens } })
+        Some(KvSetup {
+            publishing,
+            follow: FollowSetup { role: Needs::of(scenario).index, space, max_blocks, sync, tokens },
+        })
     }
 }
 

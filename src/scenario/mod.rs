@@ -35,7 +35,7 @@ pub use kv_setup::{FollowSetup, KvSetup, publisher};
 pub use live::{HeaderConfig, Legs, LiveConfig, OpenAiApi, RouterKind, ServedByConfig, TargetKind, TargetValue};
 pub use load::{Overlay, load, load_text};
 pub use model::{IntegrityConfig, Scenario, SloConfig, TraceConfig};
-pub use needs::Needs;
+pub use needs::{IndexNeeds, Needs};
 pub use preflight::{Preflight, preflight};
 pub use schema::schema;
 pub use setup::Setup;

@@ -5,7 +5,9 @@
 use super::conflicts::header_mode;
 use super::model::Scenario;
 use crate::admission::AdmissionBy;
-use crate::policies::HeaderMode;
+use crate::base::Role;
+use crate::kv::EventsSwitch;
+use crate::policies::{HeaderMode, PolicyName};
 use crate::replay::Mechanism;
 
 /// See the module.
@@ -19,8 +21,8 @@ pub struct Needs {
     pub admission: bool,
     /// The policy reads the workers' loads.
     pub loads: bool,
-    /// The policy reads the index of KV events.
-    pub index: bool,
+    /// Role of the workers whose caches the policy reads in the index of KV events; `None`: it reads none.
+    pub index: Option<Role>,
     /// A header names the decode worker to the router.
     pub target_header: bool,
     /// A header names the prefill worker to the router.
@@ -29,6 +31,33 @@ pub struct Needs {
     pub routing_key: bool,
     /// KV pool of a worker that the replayer counts with, tokens.
     pub kv_pool_tokens: u64,
+}
+
+/// What a run wants of its index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexNeeds {
+    /// Label of the policy that reads it.
+    pub policy: &'static str,
+    /// Role of the workers whose caches are read.
+    pub role: Role,
+    /// Hits of streams that are listed by hand count.
+    pub counts_listed: bool,
+    /// A run without any stream in step is an error (`kv_events.require`).
+    pub require: bool,
+}
+
+impl IndexNeeds {
+    /// Of a scenario; `None` where the policy reads no index, or there is none.
+    pub fn of(scenario: &Scenario) -> Option<IndexNeeds> {
+        let policy = scenario.policy.name;
+        let role = index_role(scenario).filter(|_| scenario.kv_events.enabled != EventsSwitch::Off);
+        role.map(|role| IndexNeeds {
+            policy: policy.as_str(),
+            role,
+            counts_listed: policy != PolicyName::Car || scenario.policy.car.static_streams,
+            require: scenario.kv_events.require,
+        })
+    }
 }
 
 impl Needs {
@@ -43,13 +72,23 @@ impl Needs {
             sessions,
             admission: sessions && asks,
             loads: scenario.policy.reads_loads(),
-            index: scenario.policy.reads_index(),
+            index: index_role(scenario),
             target_header: two_legs && matches!(mode, HeaderMode::TargetWorker | HeaderMode::TargetLegs),
             prefill_header: two_legs && mode == HeaderMode::TargetLegs,
             routing_key: two_legs && mode == HeaderMode::RoutingKey,
             kv_pool_tokens: scenario.engine.kv_pool_tokens,
         }
     }
+}
+
+/// Whose caches the policy reads: those of the workers it chooses by cache.
+fn index_role(scenario: &Scenario) -> Option<Role> {
+    let role = match (scenario.replay.mechanism, scenario.policy.name) {
+        (Mechanism::Dp, _) => Role::Colocated,
+        (Mechanism::Pd | Mechanism::Kvc, PolicyName::Car) => Role::Prefill,
+        (Mechanism::Pd | Mechanism::Kvc, _) => Role::Decode,
+    };
+    Some(role).filter(|_| scenario.policy.reads_index())
 }
 
 #[cfg(test)]
@@ -70,7 +109,11 @@ mod tests {
         let dp = needs("policy.name = \"kv-aware\"\nreplay.mechanism = \"dp\"\ncluster.colocated = 2");
         assert!(!dp.two_legs && !dp.target_header);
         assert!(needs("policy.name = \"kv-aware\"\npolicy.kv_aware.capacity_aware = true").loads);
-        assert!(needs("policy.name = \"car\"").index && !kvc.index);
+        let whose = |more: &str| needs(&format!("policy.name = 'car'\n{more}")).index;
+        assert_eq!((whose(""), kvc.index), (Some(Role::Prefill), None));
+        assert_eq!(whose("replay.mechanism = 'dp'\ncluster.colocated = 2"), Some(Role::Colocated));
+        let aware = "policy = { name = 'kv-aware', kv_aware = { overlap = 'index' } }";
+        assert_eq!(needs(aware).index, Some(Role::Decode));
         assert!(!needs("admission.append = \"router\"").admission);
     }
 }

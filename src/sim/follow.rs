@@ -9,7 +9,7 @@ use crate::base::{Dur, Time, WorkerId};
 use crate::cluster::{Cluster, KvWord};
 use crate::engine::Cx;
 use crate::kv::index::{StreamId, StreamSpec};
-use crate::kv::sync::{Subscriber, SyncInput, SyncOptions, SyncOutput};
+use crate::kv::sync::{Subscriber, SyncInput, SyncOutput};
 use crate::kv::{Followed, IndexLookup, Process, StreamOrigin};
 use crate::protocol::{Event, WorkerState};
 use crate::record::{LedgerEvent, StreamFacts};
@@ -54,7 +54,7 @@ impl Follower {
     /// Follows every worker that is there. A run begins once its streams had time to come in step.
     pub fn begin(&mut self, cx: Cx<'_>, cluster: &mut Cluster) {
         cluster.talk_at_once(true);
-        for (worker, incarnation) in cluster.publishers() {
+        for (worker, incarnation) in self.publishers(cluster) {
             self.follow(cx, cluster, worker, incarnation);
         }
         loop {
@@ -64,6 +64,11 @@ impl Follower {
             self.handle_timeout(cx, cluster);
         }
         cluster.talk_at_once(false);
+    }
+
+    /// Those whose caches are read.
+    fn publishers(&self, cluster: &Cluster) -> Vec<(WorkerId, u32)> {
+        cluster.publishers().into_iter().filter(|(worker, _)| self.setup.reads(*worker)).collect()
     }
 
     /// Follows process `incarnation` of `worker`, in place of an earlier one.
@@ -77,7 +82,7 @@ impl Follower {
             incarnation: Some(incarnation.to_string()),
             register_ts_ms: None,
         };
-        let options = SyncOptions { endpoint: endpoint(worker), ..self.setup.sync.clone() };
+        let options = self.setup.sync.clone();
         let stream = self.subscriber.add(spec, options, cx.now).expect("one stream a worker, of blocks with tokens");
         self.streams.insert(worker, stream);
         cluster.subscribe(cx, worker);
@@ -87,7 +92,7 @@ impl Follower {
     pub fn hear(&mut self, cx: Cx<'_>, cluster: &mut Cluster, event: &Event) {
         match event {
             Event::WorkerChanged { worker, state: WorkerState::Up { incarnation } }
-                if cluster.publishers().iter().any(|(publisher, _)| publisher == worker) =>
+                if self.publishers(cluster).iter().any(|(publisher, _)| publisher == worker) =>
             {
                 self.follow(cx, cluster, *worker, *incarnation);
             }
@@ -163,14 +168,10 @@ impl Follower {
     }
 }
 
-/// Streams are named after their workers, and know the process.
+/// Streams are named after their workers, and know the process. In virtual time nothing has an address.
 fn whose(spec: &StreamSpec) -> Option<Followed> {
     let worker = spec.instance.parse().ok()?;
     let incarnation = spec.incarnation.as_deref().and_then(|number| number.parse().ok());
     let origin = StreamOrigin::Discovered(Process { incarnation, register_ts_ms: None });
-    Some(Followed { worker, origin, endpoint: endpoint(worker) })
-}
-
-fn endpoint(worker: WorkerId) -> String {
-    format!("virtual://{worker}")
+    Some(Followed { worker, origin, endpoint: String::new() })
 }

@@ -14,13 +14,13 @@ use crate::live::support::run::row;
 use crate::run::{Ran, Scratch};
 
 /// A cluster that is up, and the first line it said.
-struct Up {
+pub struct Up {
     child: Child,
     line: String,
 }
 
 impl Up {
-    fn start(scratch: &Scratch, args: &[&str]) -> Up {
+    pub fn start(scratch: &Scratch, args: &[&str]) -> Up {
         let mut command = scratch.command(&[&["cluster", "up"], args].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -29,7 +29,7 @@ impl Up {
         Up { child, line }
     }
 
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.line).unwrap_or_else(|_| panic!("{}", self.line))
     }
 
@@ -38,7 +38,7 @@ impl Up {
         ["task", "fd"].map(|what| fs::read_dir(format!("/proc/{}/{what}", self.child.id())).unwrap().count())
     }
 
-    fn end(self, signal: &str) -> Ran {
+    pub fn end(self, signal: &str) -> Ran {
         let sent = Command::new("kill").args([format!("-{signal}"), self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
         Ran::of(self.child.wait_with_output().unwrap())
@@ -104,13 +104,26 @@ fn the_table_names_every_node_and_how_to_use_it() {
 #[test]
 fn the_printed_command_lines_work_as_they_are() {
     let fault = "fault=[{kind=\"kill\", worker=\"D1\", at_s=1e6}]";
-    let cases: [&[&str]; 2] = [
+    let cases: [&[&str]; 5] = [
         &["v3-1p7d", "--set", "cluster.decode=2", "--policy", "kv-aware", "--set", fault],
         &["-s", "dp8", "--set", "cluster.colocated=2", "--set", "name='two words'"],
+        // With an index: of P, of D, of colocated workers.
+        &["--policy", "car", "--mechanism", "pd", "--set", "cluster.decode=2"],
+        &[
+            "--policy",
+            "kv-aware",
+            "--mechanism",
+            "pd",
+            "--set",
+            "policy.kv_aware.overlap=index",
+            "--set",
+            "engine.decode_radix_cache=true",
+        ],
+        &["-s", "dp8", "--policy", "car", "--set", "cluster.colocated=2", "--kv-config", "my streams.json"],
     ];
     for args in cases {
         let scratch = Scratch::new();
-        scratch.write("trace.jsonl", &row("a", 0, 0.0, 128, 4));
+        scratch.write("trace.jsonl", &(row("a", 0, 0.0, 128, 4) + &row("a", 1, 4.0, 320, 4)));
         let mut up = Up::start(&scratch, &[args, &["--emulation-speed", "5"]].concat());
         let mut said = BufReader::new(up.child.stderr.take().unwrap());
         let mut line_of = |begin: &str| {
@@ -130,10 +143,34 @@ fn the_printed_command_lines_work_as_they_are() {
             let shell = shell.args(["-c", &command]).current_dir(scratch.path()).stdin(Stdio::null());
             let ran = Ran::of(shell.output().unwrap());
             assert_eq!(ran.code, Some(0), "{command}: {ran:#?}");
+            assert!(
+                !ran.stderr.contains("by load alone") && !ran.stdout.contains("by load alone"),
+                "{command}: {ran:#?}"
+            );
         }
         assert_eq!(scratch.json("outputs/again/run.json")["target"]["kind"], "sglang");
-        up.end("INT");
+        let index = scratch.json("outputs/again/summary.json")["index"].clone();
+        if args.iter().any(|arg| arg.contains("car") || arg.contains("overlap=index")) {
+            assert!(index["blind"] == 0 && index["with_hits"] == 1, "{args:?}: {index:#}");
+        }
+        up.end("INT").code(0);
     }
+}
+
+#[test]
+fn the_file_of_streams_is_written_where_it_is_wanted_and_refused_where_nobody_publishes() {
+    let scratch = Scratch::new();
+    let up = Up::start(&scratch, &["--policy", "car", "--kv-config", "kv.json", "--json"]);
+    let worker = &up.json()["workers"][0];
+    wait_for("the file", || scratch.join("kv.json").is_file().then_some(()));
+    let stream = scratch.json("kv.json")["streams"][0].clone();
+    assert_eq!((&stream["instance_name"], &stream["endpoint"]), (&worker["worker"], &worker["kv_events"]));
+    assert_eq!(stream["replay_endpoint"], worker["kv_replay"]);
+    up.end("INT").code(0);
+    assert!(scratch.join("kv.json").is_file(), "who asked for it keeps it");
+    let refused = scratch.run(&["cluster", "up", "--policy", "sticky", "--kv-config", "no.json"]);
+    refused.refused(&["no worker publishes any", "--policy car"]);
+    assert!(!scratch.join("no.json").exists());
 }
 
 #[test]

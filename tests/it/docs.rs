@@ -160,7 +160,7 @@ fn moved(text: &str, base: u16) -> String {
 }
 
 /// A port of a cluster of 2 P and 6 D, with room for their publishers above it.
-fn free_base() -> u16 {
+pub fn free_base() -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let first = 10_000 + (std::process::id() % 1_000) as u16 * 10;
     (first..35_000)

@@ -126,6 +126,7 @@ fn subscription(rules: &Discovery, instance: &Instance, dp_rank: u32, ports: Por
     Subscription {
         key: StreamKey { instance: instance.record.name.clone(), dp_rank },
         origin: Origin::Discovered(instance.record.identity.clone()),
+        http: Some(instance.record.address.clone()),
         form: rules.form.clone(),
         events: ports.events,
         replay: Some(ports.replay),

@@ -29,6 +29,8 @@ pub struct Subscription {
     pub key: StreamKey,
     /// Process.
     pub origin: Origin,
+    /// The instance's HTTP server, where a registry says it.
+    pub http: Option<Endpoint>,
     /// What is spoken.
     pub form: StreamForm,
     /// Live events.
@@ -78,6 +80,6 @@ impl From<StaticStream> for Subscription {
     fn from(stream: StaticStream) -> Subscription {
         let key = StreamKey { instance: stream.instance, dp_rank: stream.dp_rank };
         let StaticStream { form, events, replay, .. } = stream;
-        Subscription { key, origin: Origin::Static, form, events, replay }
+        Subscription { key, origin: Origin::Static, http: None, form, events, replay }
     }
 }

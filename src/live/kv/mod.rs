@@ -4,12 +4,12 @@
 //! `crate::kv` do.
 
 pub mod ask;
+mod coverage;
 mod io_words;
-mod listed;
 pub mod registry;
 mod run;
 pub mod service;
 pub mod zmq;
 
-pub use listed::{ListedRules, NobodysStreams, listed_hints};
+pub use coverage::{Covered, IndexFault, Uncovered, followed_faults, no_file_fault, source_faults, unseen};
 pub use run::{RunIndex, embedded_feed};

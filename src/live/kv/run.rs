@@ -4,13 +4,13 @@
 //! request ever waits for a stream.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::mpsc::channel;
 
-use super::listed::worker_of;
+use super::coverage::{IndexFault, Uncovered, followed_faults, source_faults, worker_of};
 use super::service::{Board, Feed, FeedError, FeedOptions, Log, StreamView};
 use crate::base::{Dur, WorkerId};
 use crate::kv::directory::{Endpoint, KvEventsConfig, Source, StaticStream, StreamForm, StreamKey, StreamLimits};
@@ -22,7 +22,7 @@ use crate::live::cluster::KvAddress;
 use crate::live::{Addresses, Heard, Notices};
 use crate::record::{LedgerKind, StreamFacts};
 use crate::replay::{stream_facts, told_change};
-use crate::scenario::FollowSetup;
+use crate::scenario::{FollowSetup, IndexNeeds};
 
 /// Words of streams that may wait; one that changes all the time is not told each time.
 const WORDS: usize = 4096;
@@ -36,6 +36,8 @@ pub struct RunIndex {
     whose: Arc<WorkersOf>,
     setup: FollowSetup,
     speed: f64,
+    /// Streams are found in a registry: there may be none yet.
+    is_discovered: bool,
     /// Time that streams were not in step before the run.
     before: BTreeMap<StreamKey, Dur>,
     notices: Option<Notices>,
@@ -45,6 +47,8 @@ pub struct RunIndex {
 #[derive(Debug)]
 struct WorkersOf {
     addresses: Addresses,
+    /// Once the feed has begun.
+    board: OnceLock<Arc<Board>>,
     /// Nobody says which process a listed stream is of, unless all are the emulated cluster's.
     origin: StreamOrigin,
 }
@@ -69,7 +73,7 @@ pub fn embedded_feed(kv: &BTreeMap<WorkerId, KvAddress>, setup: &FollowSetup, sp
     };
     let wall_ms = |of_run: Dur| (of_run.as_secs_f64() / speed * 1e3).ceil() as u64;
     let config = KvEventsConfig {
-        source: Source::Streams(kv.iter().map(stream).collect()),
+        source: Source::Streams(kv.iter().filter(|(worker, _)| setup.reads(**worker)).map(stream).collect()),
         max_streams: kv.len() as u32,
         limits: StreamLimits {
             max_blocks_per_stream: u32::try_from(setup.max_blocks).unwrap_or(u32::MAX),
@@ -86,8 +90,8 @@ pub fn embedded_feed(kv: &BTreeMap<WorkerId, KvAddress>, setup: &FollowSetup, sp
 }
 
 impl RunIndex {
-    /// Follows what `options` say; their log is replaced. Instances are workers of `addresses`, by their names or URLs.
-    /// `is_own`: they are the emulated cluster's.
+    /// Follows what `options` say; their log is replaced. Instances are workers of `addresses`, by their names or
+    /// HTTP addresses. `is_own`: they are the emulated cluster's.
     pub fn start(
         options: FeedOptions,
         is_own: bool,
@@ -100,20 +104,29 @@ impl RunIndex {
             true => StreamOrigin::Static,
             false => StreamOrigin::Discovered(Process::default()),
         };
-        let whose = Arc::new(WorkersOf { addresses, origin });
+        let whose = Arc::new(WorkersOf { addresses, board: OnceLock::new(), origin });
         let (told, notices) = channel(WORDS);
         let of = Arc::clone(&whose);
         let log = Log::silent().with_changes(move |key, change| {
-            let (kind, worker) = (LedgerKind::KvStream, of.named(&key.instance));
+            let (kind, worker) = (LedgerKind::KvStream, of.worker(key));
             let notice = told_change(change).map(|detail| Heard::Notice { kind, worker, detail });
             // A run that has ended hears no more, and one so far behind has lines enough.
             let _ = notice.map(|notice| told.try_send(notice));
         });
         let feed = Feed::start(FeedOptions { log, ..options })?;
-        Ok(RunIndex { feed, whose, setup, speed, before: BTreeMap::new(), notices: Some(notices) })
+        whose.board.get_or_init(|| Arc::clone(feed.board()));
+        Ok(RunIndex {
+            feed,
+            whose,
+            setup,
+            speed,
+            is_discovered: !is_listed,
+            before: BTreeMap::new(),
+            notices: Some(notices),
+        })
     }
 
-    /// Waits until every stream is in step, at most so long, and counts from then on. Called before the run, so that its
+    /// Waits until every stream is in step, and of a registry there is one, at most so long, and counts from then on. Called before the run, so that its
     /// first choices are not blind.
     #[expect(clippy::disallowed_methods, reason = "the run has not begun: the caller's thread has nothing else to do")]
     pub fn settle(&mut self, longest: Duration) {
@@ -125,11 +138,29 @@ impl RunIndex {
         self.before = views.map(|view| (view.key, view.report.stats.unsynced)).collect();
     }
 
+    /// What makes choices blind, as far as it shows before the run.
+    ///
+    /// # Errors
+    /// No stream is of a worker whose cache is read, and one has to be.
+    pub fn faults(&self, needs: &IndexNeeds) -> Result<Vec<IndexFault>, Uncovered> {
+        let board = self.board();
+        let of_source = source_faults(board.unready().as_deref(), &board.excluded());
+        let is_static = self.whose.origin == StreamOrigin::Static;
+        let of_streams = followed_faults(&board.followed(), is_static, &self.whose.addresses, needs);
+        let faults: Vec<IndexFault> = of_source.into_iter().chain(of_streams.faults).collect();
+        if needs.require && !of_streams.covers && board.unready().is_none() {
+            Err(Uncovered(faults))
+        } else {
+            Ok(faults)
+        }
+    }
+
     /// What the policy reads.
     pub fn lookup(&self) -> IndexLookup {
-        let (whose, board) = (Arc::clone(&self.whose), Arc::clone(self.board()));
+        let (whose, board, setup) = (Arc::clone(&self.whose), Arc::clone(self.board()), self.setup.clone());
         let followed = move |spec: &StreamSpec| {
-            let worker = whose.named(&spec.instance)?;
+            let key = StreamKey { instance: spec.instance.clone(), dp_rank: spec.dp_rank };
+            let worker = whose.worker(&key).filter(|worker| setup.reads(*worker))?;
             Some(Followed { worker, origin: whose.origin, endpoint: board.endpoint_of(spec) })
         };
         IndexLookup::new(self.board().index().clone(), Box::new(followed), self.setup.tokens)
@@ -149,7 +180,7 @@ impl RunIndex {
     fn fact(&self, view: &StreamView, all: &[StreamView]) -> StreamFacts {
         let StreamKey { instance, dp_rank } = &view.key;
         let ranks = all.iter().filter(|other| other.key.instance == *instance).count() as u32;
-        let name = match self.whose.named(instance) {
+        let name = match self.whose.worker(&view.key) {
             Some(worker) => stream_name(worker, *dp_rank, ranks),
             None => format!("{instance}/{dp_rank}"),
         };
@@ -161,7 +192,8 @@ impl RunIndex {
 
     fn is_settled(&self) -> bool {
         let views = self.board().streams();
-        self.board().unready().is_none() && views.iter().all(|view| view.report.state == SyncState::Synced)
+        let is_empty = self.is_discovered && views.is_empty();
+        !is_empty && self.board().unready().is_none() && views.iter().all(|view| view.report.state == SyncState::Synced)
     }
 
     fn board(&self) -> &Arc<Board> {
@@ -170,7 +202,8 @@ impl RunIndex {
 }
 
 impl WorkersOf {
-    fn named(&self, name: &str) -> Option<WorkerId> {
-        worker_of(&self.addresses, name)
+    fn worker(&self, key: &StreamKey) -> Option<WorkerId> {
+        let http = self.board.get().and_then(|board| board.http_of(key));
+        worker_of(&self.addresses, &key.instance, http.as_ref())
     }
 }

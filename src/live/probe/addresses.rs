@@ -12,8 +12,8 @@ use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use crate::base::{Role, WorkerId};
-use crate::live::Target;
 use crate::live::client::loopbacks;
+use crate::live::{Addresses, Target};
 use crate::scenario::Address;
 
 /// Two workers that lead to one server.
@@ -56,6 +56,24 @@ pub(super) async fn other_urls(target: &Target, listed: &[String], limit: Durati
     let theirs = places(target, listed.iter().map(|url| (url.clone(), url.as_str())), limit);
     let (ours, theirs) = tokio::join!(ours, theirs);
     theirs.into_iter().filter_map(|(url, place)| Some((url, only_one(&ours, &place)?))).collect()
+}
+
+/// The only worker at the HTTP server of this base URL, by what needs no look-up: hosts as written, addresses, `localhost`.
+pub fn worker_at(addresses: &Addresses, url: &str) -> Option<WorkerId> {
+    let place = |url: &str| {
+        let (host, port) = host_of(url)?;
+        Some((fixed(&host).ok_or(host), port))
+    };
+    let is_same = |ours: &str| match (place(ours), place(url)) {
+        (Some((Ok(ours), port)), Some((Ok(theirs), other))) => {
+            port == other && ours.iter().any(|ip| theirs.contains(ip))
+        }
+        (Some((Err(ours), port)), Some((Err(theirs), other))) => (ours, port) == (theirs, other),
+        (_, _) => false,
+    };
+    let mut there = addresses.workers().filter(|(_, endpoint)| is_same(&endpoint.url));
+    let (worker, _) = there.next()?;
+    there.next().is_none().then_some(worker)
 }
 
 /// The only worker that is surely at this place.

@@ -3,35 +3,61 @@
 use std::time::Duration;
 
 use super::checks::{Check, Verdict};
+use crate::kv::directory::Source;
 use crate::kv::sync::{SyncReason, SyncState, trouble_at};
+use crate::live::Addresses;
 use crate::live::kv::service::{FeedError, FeedOptions, Looked, StreamView, look};
+use crate::live::kv::{Covered, IndexFault, followed_faults, no_file_fault, source_faults, unseen};
+use crate::scenario::IndexNeeds;
 
 /// Name of the rows.
 const CHECK: &str = "KV streams";
+/// Name of the rows on what a run's policy will see of them.
+const INDEX: &str = "KV index";
 /// Beside one replay: for connections, and one more try.
 const MARGIN: Duration = Duration::from_secs(3);
 
-/// Follows the publishers of `options` for some seconds at most, and says what was found of each. Blocks.
+/// Follows the publishers of `options` for some seconds at most, and says what was found of each, and what a run on the workers
+/// of `addresses` would lack, where its policy `needs` them. Blocks.
 ///
 /// # Errors
 /// They cannot be followed at all: no registry, one this build cannot read, no thread.
-pub fn event_checks(options: FeedOptions) -> Result<Vec<Check>, FeedError> {
+pub fn event_checks(
+    options: FeedOptions,
+    addresses: &Addresses,
+    needs: Option<&IndexNeeds>,
+) -> Result<Vec<Check>, FeedError> {
     let replay = Duration::from_millis(options.config.limits.replay_timeout_ms);
-    look(options, replay.min(Duration::from_secs(10)) + MARGIN).map(|looked| rows(&looked))
+    let are_listed = matches!(options.config.source, Source::Streams(_));
+    let looked = look(options, replay.min(Duration::from_secs(10)) + MARGIN)?;
+    let of_index = needs.map(|needs| index_rows(&looked, are_listed, addresses, needs)).unwrap_or_default();
+    Ok(rows(&looked).into_iter().chain(of_index).collect())
+}
+
+/// The row of a run that needs streams and is told of none.
+pub fn no_file_check(needs: &IndexNeeds) -> Check {
+    check(INDEX, Verdict::Warn, no_file_fault(needs))
+}
+
+/// The same words as at the start of a run, and a failure where it would be refused.
+fn index_rows(looked: &Looked, are_listed: bool, addresses: &Addresses, needs: &IndexNeeds) -> Vec<Check> {
+    let Covered { faults, covers } = followed_faults(&looked.followed, are_listed, addresses, needs);
+    let result = if needs.require && !covers { Verdict::Fail } else { Verdict::Warn };
+    if faults.is_empty() {
+        let role = needs.role.letter();
+        return vec![Check::ok(INDEX, format!("every {role} has its stream; policy {} reads them", needs.policy))];
+    }
+    faults.into_iter().map(|fault| check(INDEX, result, fault)).collect()
+}
+
+fn check(check: &'static str, result: Verdict, fault: IndexFault) -> Check {
+    Check { check, result, detail: fault.what, will_be_off: fault.effect, remedy: fault.remedy }
 }
 
 fn rows(looked: &Looked) -> Vec<Check> {
-    let unready = looked.unready.iter().map(|why| {
-        warn(
-            why.clone(),
-            "all hits: policies that read the index go by load alone",
-            "correct the registry, or start it",
-        )
-    });
-    let excluded = looked.excluded.iter().map(|(instance, why)| {
-        warn(format!("{instance} is not followed: {why}"), &off(instance), "correct its registration or the rules")
-    });
-    let mut rows: Vec<Check> = unready.chain(excluded).chain(looked.streams.iter().map(row)).collect();
+    let of_source = source_faults(looked.unready.as_deref(), &looked.excluded).into_iter();
+    let of_source = of_source.map(|fault| check(CHECK, Verdict::Warn, fault));
+    let mut rows: Vec<Check> = of_source.chain(looked.streams.iter().map(row)).collect();
     if rows.is_empty() {
         let none = "the registry has no instance to follow";
         rows.push(warn(
@@ -56,11 +82,7 @@ fn row(stream: &StreamView) -> Check {
         return Check { check: CHECK, result: Verdict::Ok, detail, will_be_off: none.clone(), remedy: none };
     }
     let error = status.error.as_deref().unwrap_or_default();
-    warn(format!("{name} at {}", trouble_at(&stream.report.endpoint, error)), &off(&name), remedy(stream))
-}
-
-fn off(name: &str) -> String {
-    format!("hits of {name} count as 0; requests may go there by load alone")
+    warn(format!("{name} at {}", trouble_at(&stream.report.endpoint, error)), &unseen(&name), remedy(stream))
 }
 
 /// By what was found: no subscription, or one without a replay.

@@ -14,12 +14,12 @@ mod question;
 mod reply;
 mod route_map;
 
-pub use addresses::Shared;
+pub use addresses::{Shared, worker_at};
 pub use checks::{
     Check, Facts, KV_EVENTS, Verdict, address_fault, bootstrap_fault, cautions, checks, name_fault, role_fault,
 };
-pub use events::event_checks;
-pub use examine::examine;
+pub use events::{event_checks, no_file_check};
+pub use examine::{Examined, examine};
 pub use facts::{Engine, Health, RouterFacts, WorkerFacts};
 pub use look::{bootstrap_servers, glance, has_indices, has_names, look, named, route_map, routes};
 pub use question::{Answers, Question};

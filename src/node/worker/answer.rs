@@ -143,9 +143,9 @@ impl WorkerNode {
 
 impl Work {
     fn hear(&mut self, prompt_tokens: u32, cached_tokens: u32) {
-        let elsewhere = self.over.as_ref().map_or(0, |(over, _)| over.cached_tokens);
         self.prompt_tokens = prompt_tokens;
-        self.cached_tokens = cached_tokens.max(elsewhere);
+        // As in virtual time: P computed what was handed over, so P says what of it was cached.
+        self.cached_tokens = self.over.as_ref().map_or(cached_tokens, |(over, _)| over.cached_tokens);
     }
 
     /// The answer up to `completion_tokens`, from where the client was told last.

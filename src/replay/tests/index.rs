@@ -214,7 +214,7 @@ fn case_68_streams_out_of_step_are_named_and_choices_are_blind() {
     strict.index.require = true;
     let stopped = run(&spaced(8, 1.0), strict.clone(), with_index(2, 0.1, index()));
     let why = stopped.no_index.unwrap().to_string();
-    assert!(why.starts_with("no stream of the KV index was in step 5 s into the run: P0 at tcp://P0:1"), "{why}");
+    assert!(why.starts_with("no stream of the KV index was in step 5.00 s into the run: P0 at tcp://P0:1"), "{why}");
     let fine = run(&spaced(8, 1.0), strict, with_index(2, 0.1, holds(&[("P0", 6)], true)));
     assert_eq!((&fine.no_index, fine.outcomes()), (&None, BTreeMap::from([("ok", 8)])));
 }
@@ -229,4 +229,21 @@ fn a_direct_turn_passes_p_by_and_its_promise_with_it() {
     assert_eq!(run.modes("a"), modes);
     let promised: Vec<_> = run.records.iter().map(|record| record.index_hit_tokens_device).collect();
     assert_eq!(promised, [Some(384), Some(384), None]);
+}
+
+#[test]
+fn a_direct_turn_passes_the_cache_of_d_by_too() {
+    let mut config = config(PolicyName::KvAware, 1);
+    config.replay.mechanism = Mechanism::Kvc;
+    config.policy.kv_aware.overlap = OverlapSource::Index;
+    let trace = trace(&[("a", vec![(0, 0.0, 640, 20), (1, 2.0, 800, 20), (2, 4.0, 900, 20)])]);
+    let run = run(&trace, config, with_index(1, 0.1, holds(&[("D0", 6)], true)));
+    assert_eq!(run.modes("a"), ["pd-router-turn1", "kvcache-seed", "kvcache-direct-to-d-session"]);
+    let told = |record: &crate::record::RequestRecord| (record.index_worker.clone(), record.index_blind);
+    let told: Vec<_> = run.records.iter().map(told).collect();
+    assert_eq!(
+        told,
+        [(None, None), (Some("D0".to_owned()), Some(false)), (None, None)],
+        "what a session holds is in no cache"
+    );
 }

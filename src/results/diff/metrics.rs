@@ -79,6 +79,11 @@ impl Tally {
             | RunFigure::RequestGoodput
             | RunFigure::OutputThroughput
             | RunFigure::TotalTokenThroughput
+            | RunFigure::CachedTokenShare
+            | RunFigure::MeanRecomputedTokens
+            | RunFigure::IndexBlindShare
+            | RunFigure::IndexOverPromised
+            | RunFigure::IndexUnderPromised
             | RunFigure::GiniMeanE2e
             | RunFigure::JainMeanE2e
             | RunFigure::Bimodality
@@ -116,6 +121,11 @@ impl<'a> Judge<'a> {
             Figure::Run(
                 RunFigure::Completed
                 | RunFigure::Failed
+                | RunFigure::CachedTokenShare
+                | RunFigure::MeanRecomputedTokens
+                | RunFigure::IndexBlindShare
+                | RunFigure::IndexOverPromised
+                | RunFigure::IndexUnderPromised
                 | RunFigure::GiniMeanE2e
                 | RunFigure::JainMeanE2e
                 | RunFigure::Bimodality,

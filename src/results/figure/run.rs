@@ -74,6 +74,16 @@ run_figures! {
         "Answer tokens of completed requests per second.";
     TotalTokenThroughput "total_token_throughput": "tokens/s", Higher, "/total_token_throughput", |run| run.total_token_throughput,
         "Prompt and answer tokens of completed requests per second.";
+    CachedTokenShare "cached_token_share": "share", Higher, "/cached_token_share", |run| run.reuse.cached_token_share,
+        "Prompt tokens found cached over all prompt tokens computed, 0 to 1.";
+    MeanRecomputedTokens "mean_recomputed_tokens": "tokens", Lower, "/mean_recomputed_tokens", |run| run.reuse.mean_recomputed_tokens,
+        "Mean prompt tokens computed although an infinite shared cache would hold them.";
+    IndexBlindShare "index_blind_share": "share", Lower, "/index/blind_share", |run| run.index.as_ref()?.blind_share,
+        "Choices by the KV index without a view of the chosen worker, 0 to 1; missing without an index.";
+    IndexOverPromised "index_over_promised_tokens": "tokens", Lower, "/index/over_promised_tokens", over_promised,
+        "Prompt tokens that the KV index promised and nobody found; missing without an index.";
+    IndexUnderPromised "index_under_promised_tokens": "tokens", Lower, "/index/under_promised_tokens", under_promised,
+        "Prompt tokens found that the KV index did not promise; missing without an index.";
     GiniMeanE2e "gini_mean_e2e": "index", Lower, "/fairness/gini_mean_e2e", |run| run.fairness.gini_mean_e2e,
         "Gini coefficient of the sessions' mean E2E: 0 equal.";
     JainMeanE2e "jain_mean_e2e": "index", Higher, "/fairness/jain_mean_e2e", |run| run.fairness.jain_mean_e2e,
@@ -86,6 +96,14 @@ run_figures! {
         "Sessions starved in B and not in A; 0 in A by definition.";
     FreedSessions "freed_sessions": "sessions", Higher, "", |_| None,
         "Sessions starved in A and not in B; 0 in A by definition.";
+}
+
+fn over_promised(run: &RunSummary) -> Option<f64> {
+    Some(run.index.as_ref()?.kept.over_promised_tokens as f64)
+}
+
+fn under_promised(run: &RunSummary) -> Option<f64> {
+    Some(run.index.as_ref()?.kept.under_promised_tokens as f64)
 }
 
 impl RunFigure {

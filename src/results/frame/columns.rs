@@ -3,7 +3,7 @@
 //! The one list of fields; the writer has its builders from it. Invariant: taking a record apart without `..` makes a
 //! forgotten field a compile error.
 
-use crate::record::{ExecutionMode, ModeReason, Outcome};
+use crate::record::{ExecutionMode, IndexSight, ModeReason, Outcome};
 
 /// Calls `$then!` with every field of a record: name, type, and how its text is kept.
 ///
@@ -51,9 +51,11 @@ macro_rules! with_fields {
             output_tokens: u32,
             expected_output_tokens: u32,
             cached_tokens: Option<u32>,
+            index_worker: Option<String> as label,
             index_hit_tokens_device: Option<u32>,
             index_hit_tokens_host_only: Option<u32>,
             index_blind: Option<bool>,
+            index_sight: Option<IndexSight>,
             assumed_hit_tokens: u32,
             ideal_hit_tokens: u32,
             outcome: Outcome,
@@ -143,6 +145,7 @@ fields! {
 impl<T: Field> Field for Option<T> {
     const KIND: Kind = T::KIND;
     const IS_NULLABLE: bool = true;
+    const WORDS: Option<fn(&str) -> bool> = T::WORDS;
 
     fn value(&self) -> Value<'_> {
         self.as_ref().map_or(Value::Null, T::value)
@@ -162,7 +165,7 @@ macro_rules! closed_sets {
     };
 }
 
-closed_sets!(ExecutionMode, ModeReason, Outcome);
+closed_sets!(ExecutionMode, IndexSight, ModeReason, Outcome);
 
 macro_rules! kind {
     ($type:ty) => {

@@ -16,7 +16,7 @@ use polars_parquet::write::{
 
 use super::GROUP_ROWS;
 use super::columns::with_fields;
-use crate::record::{ExecutionMode, ModeReason, Outcome, RequestRecord};
+use crate::record::{ExecutionMode, IndexSight, ModeReason, Outcome, RequestRecord};
 
 // Snappy takes 1 ms for 4,449 requests and saves a third, and every reader knows it; zstd saves another third for 7 ms.
 
@@ -214,6 +214,7 @@ text_cells! {
     ExecutionMode => |value| Some(value.as_str());
     ModeReason => |value| Some(value.as_str());
     Outcome => |value| Some(value.as_str());
+    Option<IndexSight> => |value| value.map(IndexSight::as_str);
 }
 
 macro_rules! flag_cells {

@@ -54,14 +54,24 @@ pub(in crate::results) fn index(index: &IndexUse) -> String {
     let blind = index.blind_share.map_or_else(String::new, |share| format!(" ({})", percent(share)));
     let mut parts = vec![plural(index.decisions, "decision"), format!("blind {}{blind}", count(index.blind))];
     if kept.compared > 0 {
-        let promised = kept.promised_device_tokens + kept.promised_host_only_tokens;
-        parts.push(format!("promised {} tokens", tokens(promised as f64)));
+        let (device, host) = (kept.promised_device_tokens, kept.promised_host_only_tokens);
+        let promised = device + host;
+        let tiers = format!(" (device {}, host only {})", tokens(device as f64), tokens(host as f64));
+        let tiers = if host > 0 { tiers } else { String::new() };
+        parts.push(format!("promised {} tokens{tiers}", tokens(promised as f64)));
         parts.push(format!("found {}", tokens(kept.found_tokens as f64)));
         parts.push(format!("over {}", tokens(kept.over_promised_tokens as f64)));
         parts.push(format!("under {}", tokens(kept.under_promised_tokens as f64)));
     }
+    if index.computed_elsewhere > 0 {
+        parts.push(format!("{} computed by another worker", count(index.computed_elsewhere)));
+    }
     if !index.streams.is_empty() {
-        parts.push(format!("{} of {} in step", index.in_step(), plural(index.streams.len() as u64, "stream")));
+        let (known, unknown) = (index.known_streams().count() as u64, index.blindness.unknown_streams.len() as u64);
+        parts.push(format!("{} of {} in step", index.in_step(), plural(known, "stream")));
+        if unknown > 0 {
+            parts.push(format!("{} of no worker", plural(unknown, "stream")));
+        }
         parts.push(format!("events {}", count(index.events())));
         let gaps: u64 = index.streams.iter().map(|stream| stream.gaps).sum();
         parts.push(format!("gaps {}", count(gaps)));

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::results::Concentration;
+use crate::results::{Blindness, Concentration};
 
 /// A cause and its sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -34,6 +34,8 @@ pub enum Cause {
     CountersDiverged(CounterDrift),
     /// The KV index never had a hit: the policy that reads it chose by load alone.
     RanAsLoadOnly(NoHits),
+    /// The KV index had hits, but did not see every worker that was chosen.
+    IndexPartlyBlind(PartlyBlind),
     /// Fewer slots than sessions.
     SessionCapStarvation(SlotShortage),
     /// Sessions that have ended keep slots that others are refused.
@@ -213,18 +215,29 @@ pub struct NoHits {
     pub decisions: u64,
     /// Of these, those without a trustworthy view of the chosen worker.
     pub blind: u64,
-    /// Streams of the index.
+    /// Streams of workers of the run.
     pub streams: u64,
     /// Of these, in step at the end.
     pub in_step: u64,
-    /// Events of all of them.
+    /// Events of all streams.
     pub events: u64,
-    /// First stream that was not in step at the end.
-    pub stream: Option<String>,
-    /// Its address.
-    pub endpoint: Option<String>,
-    /// What was wrong with it last.
-    pub error: Option<String>,
+    /// Who was not seen, and why.
+    #[serde(flatten)]
+    pub blindness: Blindness,
+}
+
+/// An index that did not see everybody.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct PartlyBlind {
+    /// Requests placed with an answer of the index.
+    pub decisions: u64,
+    /// Of these, those without a trustworthy view of the chosen worker.
+    pub blind: u64,
+    /// `blind / decisions`, 0 to 1.
+    pub share: f64,
+    /// Who was not seen, and why.
+    #[serde(flatten)]
+    pub blindness: Blindness,
 }
 
 /// Slots against sessions.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cause::{Cause, CauseLine, CounterDrift, EndedSlots, HotDecoder, NoHits, Room, SlotShortage};
+use super::cause::{Cause, CauseLine, CounterDrift, EndedSlots, HotDecoder, NoHits, PartlyBlind, Room, SlotShortage};
 use super::contrast::{Contrast, tells_apart};
 use super::fairness::Fairness;
 use super::prefill::{self, ThroughPrefill};
@@ -156,9 +156,10 @@ impl Losses {
 
 /// All causes found, the weightiest first.
 pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
-    let rules: [fn(&Diagnosis) -> Option<Cause>; 21] = [
+    let rules: [fn(&Diagnosis) -> Option<Cause>; 22] = [
         nothing_completed,
         load_only,
+        partly_blind,
         counters_diverged,
         session_cap,
         next_binder,
@@ -190,6 +191,7 @@ pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
 fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
     match cause {
         Cause::NothingCompleted { .. } | Cause::RanAsLoadOnly(_) | Cause::CountersDiverged(_) => u64::MAX,
+        Cause::IndexPartlyBlind(index) => index.blind,
         Cause::SessionCapStarvation(slots) | Cause::SlotsUneven(slots) => slots.fallbacks,
         Cause::NextBinder { .. } => cap_fallbacks,
         Cause::EndedSessionsHoldSlots(ended) => ended.refusals,
@@ -226,20 +228,28 @@ fn nothing_completed(run: &Diagnosis) -> Option<Cause> {
 fn load_only(run: &Diagnosis) -> Option<Cause> {
     let index = run.index.cloned().unwrap_or_default();
     let reads = index.decisions > 0 || run.info.policy == CAR;
-    let first_error = index.streams.iter().find(|stream| !stream.synchronized);
     (reads && index.with_hits == 0 && run.outcomes.served() > 0).then(|| {
         Cause::RanAsLoadOnly(NoHits {
+            streams: index.known_streams().count() as u64,
             policy: run.info.policy.clone(),
             decisions: index.decisions,
             blind: index.blind,
-            streams: index.streams.len() as u64,
             in_step: index.in_step(),
             events: index.events(),
-            stream: first_error.map(|stream| stream.name.clone()),
-            endpoint: first_error.map(|stream| stream.endpoint.clone()),
-            error: first_error.and_then(|stream| stream.last_error.clone()),
+            blindness: index.blindness,
         })
     })
+}
+
+/// What some workers hold was not seen: requests went there, or elsewhere, by load alone.
+fn partly_blind(run: &Diagnosis) -> Option<Cause> {
+    let index = run.index.filter(|index| index.with_hits > 0 && index.blind > 0)?;
+    Some(Cause::IndexPartlyBlind(PartlyBlind {
+        decisions: index.decisions,
+        blind: index.blind,
+        share: index.blind_share?,
+        blindness: index.blindness.clone(),
+    }))
 }
 
 fn counters_diverged(run: &Diagnosis) -> Option<Cause> {

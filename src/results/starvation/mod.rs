@@ -18,7 +18,8 @@ mod starved;
 mod tests;
 
 pub use cause::{
-    BusiestLink, Cause, CauseLine, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, Room, SlotShortage,
+    BusiestLink, Cause, CauseLine, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, PartlyBlind, Room,
+    SlotShortage,
 };
 pub use contrast::{Contrast, tells_apart};
 pub(in crate::results) use diagnose::{Diagnosis, Signals, diagnose};

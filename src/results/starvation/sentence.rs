@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::cause::{Cause, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, Room, SlotShortage};
+use super::cause::{Cause, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, PartlyBlind, Room, SlotShortage};
 use crate::base::words::{count, percent, plural, seconds, tokens};
 use crate::results::Concentration;
 
@@ -15,6 +15,7 @@ impl Cause {
             Cause::NothingCompleted { failed, class, count: n, .. } => nothing_completed(*failed, class, *n),
             Cause::CountersDiverged(drift) => drift.sentence(),
             Cause::RanAsLoadOnly(index) => index.sentence(),
+            Cause::IndexPartlyBlind(index) => index.sentence(),
             Cause::SessionCapStarvation(shortage) => shortage.sentence(),
             Cause::CapShrinks { cap, usable_tokens, mean_turn_tokens, shrunk_cap, fallbacks } => format!(
                 "the soft cap falls from {cap} to {shrunk_cap} as contexts grow: {} usable tokens / {} mean size of the \
@@ -151,20 +152,25 @@ impl NoHits {
             return format!("ran as load-only: policy {policy} had no KV index to read");
         }
         let decisions = plural(self.decisions, "decision");
-        let seen = match (self.in_step, self.streams, self.events) {
-            (_, 0, _) => "the index had no stream".to_owned(),
-            (0, _, events) => format!("no stream was in step at the end, {} heard", plural(events, "event")),
-            (in_step, all, events) => {
-                format!("{in_step} of {} in step, {} heard", plural(all, "stream"), plural(events, "event"))
-            }
-        };
-        let error = match (&self.stream, &self.endpoint) {
-            (Some(stream), Some(endpoint)) => {
-                format!(" ({stream} at {endpoint}: {})", self.error.as_deref().unwrap_or("nothing was heard"))
-            }
-            (Some(_) | None, _) => String::new(),
-        };
-        format!("ran as load-only: the hit term of policy {policy} was 0 in all {decisions}; {seen}{error}")
+        let head = format!("ran as load-only: the hit term of policy {policy} was 0 in all {decisions}");
+        let why = self.blindness.sentence();
+        if !why.is_empty() {
+            return format!("{head}; {why}");
+        }
+        let events = plural(self.events, "event");
+        match self.streams {
+            0 => format!("{head}; the index had no stream"),
+            all => format!("{head}; {} of {} in step, {events} heard", self.in_step, plural(all, "stream")),
+        }
+    }
+}
+
+impl PartlyBlind {
+    fn sentence(&self) -> String {
+        let why = self.blindness.sentence();
+        let why = if why.is_empty() { why } else { format!(": {why}") };
+        let (blind, share) = (count(self.blind), self.share * 100.0);
+        format!("{blind} of {} by the KV index ({share:.1} %) were blind{why}", plural(self.decisions, "choice"))
     }
 }
 

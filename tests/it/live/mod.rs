@@ -5,6 +5,7 @@ pub mod support;
 mod again;
 mod between;
 mod cases;
+mod coverage;
 mod doctor;
 mod driver;
 mod faults;

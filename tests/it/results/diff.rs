@@ -120,6 +120,30 @@ fn the_order_of_the_lines_does_not_matter_and_the_other_way_round_is_the_negativ
 }
 
 #[test]
+fn what_caches_and_the_index_spared_is_compared() {
+    let mut a = sessions(4, |session, turn| f64::from(100 * turn + session));
+    a.iter_mut().for_each(|record| (record.cached_tokens, record.ideal_hit_tokens) = (Some(500), 900));
+    let mut b = sessions(4, |session, turn| f64::from(90 * turn + session));
+    let faster = b.clone();
+    for record in &mut b {
+        (record.cached_tokens, record.ideal_hit_tokens) = (Some(800), 900);
+        (record.index_hit_tokens_device, record.index_hit_tokens_host_only) = (Some(700), Some(150));
+        record.index_blind = Some(record.turn_id == 1);
+    }
+    let report = compare(vec![run(&a)], vec![run(&b)], options(&["mean_recomputed_tokens>200"])).unwrap();
+    let of = |key: &str| (metric(&report, key).a, metric(&report, key).b);
+    assert_eq!(of("cached_token_share"), (Some(0.5), Some(0.8)));
+    assert_eq!(of("mean_recomputed_tokens"), (Some(400.0), Some(100.0)));
+    assert_eq!(of("index_blind_share"), (None, Some(1.0 / 3.0)));
+    assert_eq!(of("index_over_promised_tokens"), (None, Some(12.0 * 50.0)));
+    assert_eq!(of("index_under_promised_tokens"), (None, Some(0.0)));
+    let shown = text(&report);
+    assert!(shown.contains("cached_token_share") && shown.contains("index_over_promised_tokens"), "{shown}");
+    let without = compare(vec![run(&a)], vec![run(&faster)], options(&[])).unwrap();
+    assert!(!text(&without).contains("index_"), "what neither side has is not shown: {}", text(&without));
+}
+
+#[test]
 fn case_82_a_fast_failure_is_no_improvement() {
     let Some(bad) = records("82-failures-inside-percentiles", "records.jsonl") else { return };
     let good: Vec<RequestRecord> = bad

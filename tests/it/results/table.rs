@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use pdreplay::base::Rng;
-use pdreplay::record::{ExecutionMode, ModeReason, Outcome, RequestRecord, RunFacts};
+use pdreplay::record::{ExecutionMode, IndexSight, ModeReason, Outcome, RequestRecord, RunFacts};
 use pdreplay::results::{Accumulator, Batch, COLUMNS, FrameError, FrameReader, FrameWriter, Kind, Percentiles};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -56,6 +56,8 @@ fn odd(rng: &mut Rng) -> RequestRecord {
     record.cached_tokens = maybe_count(rng);
     record.index_hit_tokens_device = maybe_count(rng);
     record.index_blind = (rng.below(2) == 1).then(|| rng.below(2) == 1);
+    record.index_worker = maybe_word(rng);
+    record.index_sight = (rng.below(2) == 1).then(|| IndexSight::ALL[rng.below(IndexSight::ALL.len() as u64) as usize]);
     record.error_class = [None, Some("worker-lost".into()), Some("context-limit".into()), maybe_word(rng)]
         [rng.below(4) as usize]
         .clone();

@@ -3,7 +3,7 @@
 //! Tolerance: a promise is exact when nothing was in flight: no turn under way on any worker when it was made. The runs of
 //! this module leave time between turns, so that this holds for every decision that was not blind.
 
-use pdreplay::record::{LedgerKind, RequestRecord, StreamFacts};
+use pdreplay::record::{ExecutionMode, IndexSight, LedgerKind, RequestRecord, StreamFacts};
 use pdreplay::scenario::Scenario;
 use pdreplay::sim::SimError;
 use pdreplay::trace::Trace;
@@ -60,6 +60,73 @@ fn what_the_index_promises_is_what_workers_find() {
             }
         }
     }
+}
+
+/// Both policies that read the index, every mechanism, D with and without a prefix cache.
+#[test]
+fn a_promise_names_its_worker_and_is_kept_where_that_one_computes() {
+    for (policy, reads) in [("{ name = 'car' }", 'P'), ("{ name = 'kv-aware', kv_aware = { overlap = 'index' } }", 'D')]
+    {
+        for (mechanism, radix) in [("dp", false), ("pd", false), ("pd", true), ("kvc", false), ("kvc", true)] {
+            let reads = if mechanism == "dp" { 'W' } else { reads };
+            let shape = format!(
+                "cluster = {{ prefill = 2, decode = 2, colocated = 2 }}\nengine.decode_radix_cache = {radix}\n\
+                 engine.kv_bytes_per_token = 1\nreplay.mechanism = '{mechanism}'\npolicy = {policy}"
+            );
+            let played = play(&quiet(), &scenario(&[&shape]));
+            played.all_ok();
+            let is_seen = reads != 'D' || radix;
+            for record in &played.records {
+                holds(record, reads, is_seen);
+            }
+            let names: Vec<&str> = streams(&played).iter().map(|stream| stream.name.as_str()).collect();
+            assert!(names.iter().all(|name| name.starts_with(reads)), "{shape}: {names:?}");
+            if (reads, mechanism) == ('D', "pd") {
+                // What D is promised to have is what P need not send.
+                let sent: u64 = played.end.facts.transfers.iter().map(|pair| pair.bytes).sum();
+                let rest = |record: &RequestRecord| u64::from(record.input_tokens - promised(record));
+                assert_eq!(sent, played.records.iter().map(rest).sum::<u64>(), "{shape}");
+                assert_eq!(is_seen, played.records.iter().any(|record| promised(record) > 0), "{shape}");
+            }
+        }
+    }
+}
+
+/// One record under a policy that reads the caches of the workers with this letter.
+#[track_caller]
+fn holds(record: &RequestRecord, reads: char, is_seen: bool) {
+    let unplaced = record.execution_mode == ExecutionMode::PdRouterTurn1 && reads == 'D';
+    let Some(worker) = &record.index_worker else {
+        let passes_by = record.execution_mode == ExecutionMode::KvcacheDirectToDSession || unplaced;
+        assert!(passes_by, "{record:?}");
+        let nothing = (record.index_hit_tokens_device, record.index_hit_tokens_host_only, record.index_blind);
+        assert_eq!((nothing, record.index_sight), ((None, None, None), None), "{record:?}");
+        return;
+    };
+    assert!(worker.starts_with(reads), "{record:?}");
+    let sight = if is_seen { IndexSight::Synchronized } else { IndexSight::NoStream };
+    assert_eq!((record.index_sight, record.index_blind), (Some(sight), Some(!is_seen)), "{record:?}");
+    let computed = record.prefill_worker.as_ref().or(record.decode_worker_actual.as_ref());
+    assert_eq!(computed == Some(worker), reads != 'D', "{record:?}");
+    if computed == Some(worker) {
+        assert_eq!(Some(promised(record)), record.cached_tokens, "{record:?}");
+    }
+}
+
+#[test]
+fn what_is_cached_of_a_prompt_is_what_the_p_that_computed_it_had() {
+    let with = |radix: bool| {
+        let shape = "cluster = { prefill = 3, decode = 1 }\nreplay.mechanism = 'pd'\npolicy.name = 'default'";
+        play(&quiet(), &scenario(&[shape, &format!("engine.decode_radix_cache = {radix}")]))
+    };
+    let of_p = |played: &Played| {
+        let told = |record: &RequestRecord| (record.cached_tokens, record.prefill_ms);
+        played.records.iter().map(told).collect::<Vec<_>>()
+    };
+    let (without, with) = (with(false), with(true));
+    assert_eq!(of_p(&without), of_p(&with), "D's cache saves P nothing");
+    let sent = |played: &Played| played.end.facts.transfers.iter().map(|pair| pair.bytes).sum::<u64>();
+    assert!(sent(&with) < sent(&without), "and the link something");
 }
 
 #[test]
@@ -194,7 +261,7 @@ fn a_wrong_address_leaves_the_index_empty_and_says_so() {
     assert!(warned[0].detail.as_ref().unwrap().contains("connection refused"), "{warned:?}");
     let required = scenario(&[wrong, "kv_events.require = true"]);
     let Err(SimError::NoIndex(error)) = try_play(&trace(&text), &required) else { panic!("it went on") };
-    assert!(error.to_string().contains("virtual://P0: connection refused"), "{error}");
+    assert!(error.to_string().contains(": P0: connection refused"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::{Dur, Time};
-use crate::kv::directory::{StreamKey, Subscription};
+use crate::kv::directory::{Endpoint, StreamKey, Subscription};
 use crate::kv::index::{PrefixIndex, StreamSpec};
 use crate::kv::sync::{StreamReport, SyncState};
 use crate::live::clock::Clock;
@@ -51,6 +51,7 @@ struct Shown {
 pub(super) struct Place {
     events: String,
     replay: Option<String>,
+    http: Option<Endpoint>,
     last: Mutex<Option<Last>>,
 }
 
@@ -95,6 +96,16 @@ impl Board {
         self.shown().streams.get(&key).map(|place| place.events.clone()).unwrap_or_default()
     }
 
+    /// Every stream that is followed, with its instance's HTTP server where a registry says it.
+    pub fn followed(&self) -> BTreeMap<StreamKey, Option<Endpoint>> {
+        self.shown().streams.iter().map(|(key, place)| (key.clone(), place.http.clone())).collect()
+    }
+
+    /// HTTP server of an instance, where a registry says it.
+    pub fn http_of(&self, key: &StreamKey) -> Option<Endpoint> {
+        self.shown().streams.get(key)?.http.clone()
+    }
+
     /// Every stream, by name and rank.
     pub fn streams(&self) -> Vec<StreamView> {
         let places = self.shown().streams.clone();
@@ -130,7 +141,8 @@ impl Board {
 
     pub(super) fn add(&self, subscription: &Subscription) -> Arc<Place> {
         let replay = subscription.replay.as_ref().map(ToString::to_string);
-        let place = Arc::new(Place { events: subscription.events.to_string(), replay, last: Mutex::new(None) });
+        let (events, http) = (subscription.events.to_string(), subscription.http.clone());
+        let place = Arc::new(Place { events, replay, http, last: Mutex::new(None) });
         self.shown().streams.insert(subscription.key.clone(), Arc::clone(&place));
         place
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::board::StreamView;
 use super::feed::{Feed, FeedError, FeedOptions};
+use crate::kv::directory::{Endpoint, StreamKey};
 use crate::kv::sync::SyncState;
 
 /// Between two looks at the board.
@@ -16,6 +17,8 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Looked {
     /// Why the registry could not be read.
     pub unready: Option<String>,
+    /// Streams that were followed, with their instances' HTTP servers where a registry says them.
+    pub followed: BTreeMap<StreamKey, Option<Endpoint>>,
     /// Streams, by name and rank.
     pub streams: Vec<StreamView>,
     /// Instances that should be followed and are not, and why.
@@ -32,7 +35,8 @@ pub fn look(options: FeedOptions, limit: Duration) -> Result<Looked, FeedError> 
     let board = feed.board();
     let mut left = limit;
     loop {
-        let looked = Looked { unready: board.unready(), streams: board.streams(), excluded: board.excluded() };
+        let (unready, streams) = (board.unready(), board.streams());
+        let looked = Looked { unready, followed: board.followed(), streams, excluded: board.excluded() };
         let is_done =
             looked.unready.is_none() && looked.streams.iter().all(|stream| stream.report.state == SyncState::Synced);
         if is_done || left.is_zero() {

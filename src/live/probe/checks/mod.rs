@@ -89,7 +89,7 @@ impl Verdict {
 }
 
 impl Check {
-    fn ok(check: &'static str, detail: impl Into<String>) -> Check {
+    pub(in crate::live::probe) fn ok(check: &'static str, detail: impl Into<String>) -> Check {
         Check::new(check, Verdict::Ok, detail, "", "")
     }
 

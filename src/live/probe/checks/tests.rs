@@ -55,7 +55,7 @@ fn needs() -> Needs {
         sessions: true,
         admission: true,
         loads: false,
-        index: false,
+        index: None,
         target_header: true,
         prefill_header: false,
         routing_key: false,
@@ -269,15 +269,15 @@ fn kv_events_concern_who_reads_an_index() {
         let all = checks(&Needs { index, ..needs() }, &target(), found);
         find(&all, KV_EVENTS)
     };
-    let silent = row(&found, false);
+    let silent = row(&found, None);
     assert_eq!((silent.result, silent.will_be_off.as_str(), silent.remedy.as_str()), (Verdict::Off, "", ""));
     assert_eq!(silent.detail, "the workers do not say");
     found.workers[1].kv_events = Some(false);
-    let wanted = row(&found, true);
+    let wanted = row(&found, Some(Role::Prefill));
     assert_eq!(wanted.detail, "none published");
     assert!(wanted.will_be_off.contains("hits count as 0") && wanted.remedy.contains("--kv-events FILE"));
     found.workers[1].kv_events = Some(true);
-    assert_eq!(row(&found, true).result, Verdict::Ok);
+    assert_eq!(row(&found, Some(Role::Prefill)).result, Verdict::Ok);
 }
 
 #[test]

@@ -274,7 +274,7 @@ pub(super) fn kv_events(case: &Case) -> Option<Check> {
     }
     let denied = case.facts.workers.iter().any(|worker| worker.kv_events == Some(false));
     let detail = if denied { "none published" } else { "the workers do not say" };
-    if !case.needs.index {
+    if case.needs.index.is_none() {
         return Some(Check::new(KV_EVENTS, Verdict::Off, detail, "", ""));
     }
     let off = "an index of what each worker really holds, where no events come: hits count as 0";

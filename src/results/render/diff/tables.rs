@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::Shown;
 use crate::base::words::{count, fine_time, percent, rate, seconds, tokens};
+use crate::results::RunFigure;
 use crate::results::diff::{
     DeltaVerdict, DiffReport, MetricDelta, SessionDelta, SessionSide, Split, StarvationChange, Transition,
 };
@@ -12,7 +13,7 @@ use crate::results::render::table::{Cell, Column, Table};
 /// Transitions, outcome changes and modes shown.
 pub(super) const ROWS: usize = 10;
 /// Figures that are shown unless all are wanted; those of `--fail-on` are shown, too.
-const HEADLINE: [&str; 18] = [
+const HEADLINE: [&str; 23] = [
     "mean_ttft_ms",
     "p50_ttft_ms",
     "p90_ttft_ms",
@@ -25,6 +26,11 @@ const HEADLINE: [&str; 18] = [
     "p99_e2e_ms_with_failures",
     "direct_share",
     "starved_sessions",
+    "cached_token_share",
+    "mean_recomputed_tokens",
+    "index_blind_share",
+    "index_over_promised_tokens",
+    "index_under_promised_tokens",
     "bad_share",
     "slo_attainment",
     "request_throughput",
@@ -76,7 +82,8 @@ pub(super) fn listed(report: &DiffReport, shown: Shown) -> Vec<&MetricDelta> {
 /// Figures of nothing, and times from the schedule that say the same as those from the send, are left to JSON.
 fn is_shown(metric: &MetricDelta, report: &DiffReport) -> bool {
     let is_nothing = |value: Option<f64>| value.is_none_or(|value| value == 0.0);
-    if is_nothing(metric.a) && is_nothing(metric.b) && metric.unit != "share" {
+    let is_unknown = metric.a.is_none() && metric.b.is_none() && metric.key != RunFigure::DirectShare.as_str();
+    if is_unknown || is_nothing(metric.a) && is_nothing(metric.b) && metric.unit != "share" {
         return false;
     }
     let Some(plain) = metric.key.find("sched_").map(|at| metric.key[..at].to_owned() + &metric.key[at + 6..]) else {

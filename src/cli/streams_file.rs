@@ -1,0 +1,129 @@
+//! [`StreamsFile`]: the file that names the KV streams of a cluster that is up, for `kv_events.config` and `index serve`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::base::WorkerId;
+use crate::cli::exit::Failure;
+use crate::kv::publish::PublisherOptions;
+use crate::live::cluster::KvAddress;
+use crate::live::url_at;
+
+/// Names tried for a file of our own.
+const NAMES: u32 = 100;
+
+/// See the module. Dropping it removes one that nobody asked for.
+#[derive(Debug)]
+pub struct StreamsFile {
+    path: PathBuf,
+    is_wanted: bool,
+}
+
+impl StreamsFile {
+    /// At `wanted`, replacing what is there; else in the directory for temporary files.
+    pub fn write(wanted: Option<&Path>, streams: &Value) -> Result<StreamsFile, Failure> {
+        let text = format!("{streams:#}\n");
+        let is_wanted = wanted.is_some();
+        let failed = |path: &Path, error: io::Error| {
+            let cause = format!("cannot write the file of KV streams {}: {error}", path.display());
+            Failure::broke(cause).hint("name another place with `--kv-config FILE`")
+        };
+        if let Some(path) = wanted {
+            fs::write(path, text).map_err(|error| failed(path, error))?;
+            // The lines that name it may be used elsewhere.
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            return Ok(StreamsFile { path, is_wanted });
+        }
+        let path = |nth: u32| std::env::temp_dir().join(format!("pdreplay-kv-{}-{nth}.json", std::process::id()));
+        // What is there under such a name, a link too, was left by another process of this number.
+        for path in (0..NAMES).map(path) {
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(mut file) => {
+                    file.write_all(text.as_bytes()).map_err(|error| failed(&path, error))?;
+                    return Ok(StreamsFile { path, is_wanted });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(&path, error)),
+            }
+        }
+        Err(failed(&path(NAMES), io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for StreamsFile {
+    fn drop(&mut self) {
+        if !self.is_wanted {
+            // Somebody else's clearing up is as good.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What the file says of publishers of this form at these addresses.
+pub fn streams_of(form: &PublisherOptions, workers: &BTreeMap<WorkerId, KvAddress>) -> Value {
+    let stream = |(worker, at): (&WorkerId, &KvAddress)| {
+        json!({
+            "instance_name": worker.to_string(), "dp_rank": form.dp_rank, "block_size": form.block_size,
+            "topic": form.topic, "dialect": form.form.dialect().as_str(),
+            "endpoint": reachable(at.events), "replay_endpoint": reachable(at.replay),
+        })
+    };
+    json!({ "streams": workers.iter().map(stream).collect::<Vec<_>>() })
+}
+
+/// As one connects to it from here.
+fn reachable(address: SocketAddr) -> String {
+    url_at(address).replacen("http://", "tcp://", 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::directory::{KvEventsConfig, Source};
+    use crate::scenario::{KvSetup, load_text};
+
+    #[test]
+    fn the_file_is_one_that_can_be_read_whatever_the_scenario() {
+        let more =
+            ["", "kv_events = { dialect = 'vllm', block_size = 16, topic = 'kv' }", "kv_events.dialect = 'sglang'"];
+        for more in more {
+            let scenario = load_text("s.toml", &format!("policy.name = 'car'\n{more}")).unwrap();
+            let form = KvSetup::new(&scenario, 64).unwrap().publishing.options;
+            let at = |port| SocketAddr::from(([0, 0, 0, 0], port));
+            let address = |port| KvAddress { events: at(port), replay: at(port + 1) };
+            let workers = [("P0", 7000), ("P1", 7002)].map(|(name, port)| (name.parse().unwrap(), address(port)));
+            let text = streams_of(&form, &BTreeMap::from(workers)).to_string();
+            let config = KvEventsConfig::parse(text.as_bytes(), "kv.json").unwrap_or_else(|errors| panic!("{errors}"));
+            let Source::Streams(streams) = config.source else { panic!("{text}") };
+            let found = streams.iter().map(|it| (it.instance.as_str(), it.events.to_string())).collect::<Vec<_>>();
+            assert_eq!(found, [("P0", "tcp://127.0.0.1:7000".to_owned()), ("P1", "tcp://127.0.0.1:7002".to_owned())]);
+            assert_eq!((streams[0].form.block_size, &streams[0].form.topic), (form.block_size, &form.topic), "{more}");
+            assert_eq!(streams[0].form.dialect, form.form.dialect());
+        }
+    }
+
+    #[test]
+    fn a_file_nobody_asked_for_is_gone_with_the_cluster() {
+        let file = StreamsFile::write(None, &json!({ "streams": [] })).unwrap();
+        let other = StreamsFile::write(None, &json!({ "streams": [] })).unwrap();
+        assert_ne!(file.path(), other.path(), "what is there stays");
+        for file in [file, other] {
+            let path = file.path().to_owned();
+            assert!(path.is_file());
+            drop(file);
+            assert!(!path.exists());
+        }
+        let missing = StreamsFile::write(Some(Path::new("/proc/no/such.json")), &json!({})).unwrap_err();
+        assert!(missing.to_string().contains("/proc/no/such.json"), "{missing}");
+    }
+}
