@@ -25,7 +25,7 @@ pub enum Exclusion {
     Collision {
         /// The address.
         endpoint: Endpoint,
-        /// The instances that have it, in order; [`MOST_NAMED`] at most.
+        /// The instances that have it, in order; 8 at most.
         instances: Vec<String>,
         /// How many more there are.
         others: usize,
