@@ -3,6 +3,7 @@
 //! Owns nothing that behaves: newtypes, their arithmetic and their spelling, and how words and addresses are read.
 //! Invariant: no clock, no global state; a [`Time`] always comes from the caller.
 
+mod brief;
 mod host;
 mod ids;
 mod names;
@@ -11,6 +12,7 @@ mod rng;
 mod time;
 pub mod words;
 
+pub use brief::shortened;
 pub use host::host_and_port;
 pub use ids::{RequestIx, Role, SessionIx, WorkerId};
 pub use names::Names;

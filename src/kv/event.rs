@@ -77,7 +77,7 @@ pub struct BlockStored {
     /// Where.
     pub tier: Tier,
     /// Blocks are of overlapping pairs of tokens (SGLang under EAGLE): each reaches one token into the next, and the last
-    /// one token beyond itself.
+    /// one token beyond itself. A prompt hits such a block only when it has that token too.
     pub bigram: bool,
 }
 

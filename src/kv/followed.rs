@@ -41,7 +41,8 @@ impl IndexLookup {
 impl PrefixLookup for IndexLookup {
     fn lookup(&mut self, tree: &BlockTree, prompt: BlockPath, hits: &mut Vec<WorkerHit>) {
         let streams = self.index.statuses();
-        for space in streams.iter().map(|status| status.spec.space) {
+        let plain = streams.iter().filter(|status| !status.bigram);
+        for space in plain.map(|status| status.spec.space) {
             let made = || (PromptHashes::new(self.tokens, space.block_size, space.hash_seed), Vec::new());
             self.spaces.entry(space).or_insert_with(made);
         }
@@ -50,8 +51,17 @@ impl PrefixLookup for IndexLookup {
         }
         let hashed: Vec<Hashed<'_>> =
             self.spaces.iter().map(|(space, (_, hashes))| Hashed { space: *space, hashes }).collect();
+        let found = if streams.iter().any(|status| status.bigram) {
+            // The names of blocks of pairs of tokens are not kept: such publishers are few.
+            let size = tree.block_size();
+            let prompt = tree.ids(prompt);
+            let prompt: Vec<u32> = prompt.iter().flat_map(|id| self.tokens.of_block(*id, size)).collect();
+            self.index.query(&prompt)
+        } else {
+            self.index.query_hashes(&hashed)
+        };
         let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        for found in self.index.query_hashes(&hashed) {
+        for found in found {
             let Some(Followed { worker, origin, .. }) = (self.whose)(&found.stream.spec) else { continue };
             hits.push(WorkerHit {
                 worker,

@@ -90,7 +90,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("sha2", &["trace", "cli"]),
     ("rand_chacha", &["base"]),
     ("thiserror", ANYWHERE),
-    ("serde_path_to_error", &["kv/directory"]),
+    ("serde_path_to_error", &["kv/directory", "live/server/kv/body.rs"]),
     ("etcd_client", &["live/kv/registry/etcd.rs"]),
     ("serde", ANYWHERE),
     ("schemars", ANYWHERE),

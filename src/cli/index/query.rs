@@ -1,7 +1,8 @@
 //! `index query`: what each stream holds of a prompt, as a table.
 
-use std::fs;
-use std::io::{self, Read};
+use std::fmt::Display;
+use std::fs::File;
+use std::io;
 
 use clap::Args;
 
@@ -12,6 +13,7 @@ use crate::cli::output::FormatName;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::live::api::{KvMatch, KvQueryReply, MOST_TOKEN_ID};
+use crate::live::kv::registry::read_limited;
 use crate::live::server::parse_kv_query;
 use crate::results::render::{Format, Style, Table, visible};
 
@@ -69,19 +71,15 @@ pub fn run(args: &QueryArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn read(path: &str) -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = if path == "-" {
-        io::stdin().read_to_string(&mut text)
+pub(super) fn read(path: &str) -> Result<String, Failure> {
+    let cannot = |why: &dyn Display| format!("cannot be read: {why}");
+    let bytes = if path == "-" {
+        read_limited(io::stdin())
     } else {
-        fs::read_to_string(path).map(|read| {
-            text = read;
-            text.len()
-        })
+        File::open(path).map_err(|error| cannot(&error)).and_then(read_limited)
     };
-    read.map(|_| text).map_err(|error| {
-        Failure::input(format!("{path} cannot be read: {error}")).hint("give a text file of token ids")
-    })
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|error| cannot(&error)));
+    text.map_err(|why| Failure::input(format!("{path} {why}")).hint("give a text file of token ids"))
 }
 
 /// The body of a query, or numbers with commas or blanks between them, in brackets or not.

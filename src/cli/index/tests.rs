@@ -1,7 +1,7 @@
 //! Arguments as they are typed, and lines as they are shown.
 
 use super::failure;
-use super::query::{self, parse};
+use super::query::{self, parse, read};
 use super::serve::{config, parse_registry};
 use super::stamp;
 use super::watch::{Lines, dated, shown};
@@ -55,6 +55,14 @@ fn a_configuration_is_read_up_to_a_limit() {
     std::fs::remove_file(&path).unwrap();
     let absent = config(name, None).unwrap_err();
     assert!(absent.causes[0].starts_with(&format!("{name} cannot be read: No such file")), "{absent:?}");
+}
+
+#[test]
+fn token_ids_are_read_up_to_a_limit() {
+    let refused = read("/dev/zero").unwrap_err();
+    assert_eq!(refused.causes, ["/dev/zero is larger than 16777216 bytes"]);
+    assert_eq!(refused.exit, Exit::Usage);
+    assert!(read("/is/not/there").unwrap_err().causes[0].starts_with("/is/not/there cannot be read: No such file"));
 }
 
 #[test]

@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 
 use super::news::News;
-use super::record::{InstanceRecord, InstanceType, LoadReport, RawRecord};
+use super::record::{InstanceRecord, InstanceType, LoadReport, MOST_SHOWN, RawRecord};
 use super::table::TableInput;
+use crate::base::shortened;
 
 const LOADS: &str = "XLLM:LOADMETRICS:";
 
@@ -152,8 +153,8 @@ impl KeyMirror {
 }
 
 fn read_record(name: &str, kind: InstanceType, text: &[u8]) -> Result<InstanceRecord, String> {
-    let raw: RawRecord = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    raw.record(name, Some(kind))
+    let raw: RawRecord = serde_json::from_slice(text).map_err(|error| shortened(&error.to_string(), MOST_SHOWN))?;
+    raw.record(name, Some(kind)).map_err(|why| shortened(&why, MOST_SHOWN))
 }
 
 fn heard(name: &str, load: LoadReport) -> News {

@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::news::News;
-use super::record::{ENGINE_KEYS, InstanceRecord, LoadReport, RECORD_KEYS, RawRecord};
+use super::read::object;
+use super::record::{ENGINE_KEYS, InstanceRecord, LoadReport, MOST_SHOWN, RECORD_KEYS, RawRecord};
 use super::table::TableInput;
-use crate::base::nearest;
+use crate::base::{nearest, shortened};
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct RawListing {
     instances: Vec<RawRecord>,
 }
@@ -68,6 +69,7 @@ impl Listing {
     }
 
     fn refuse(&mut self, why: String) -> Vec<News> {
+        let why = shortened(&why, MOST_SHOWN);
         let is_known = self.trouble.as_ref() == Some(&why);
         let holds = if self.was_read() { "its last good state holds" } else { "nobody is followed" };
         let notice = format!("{}: {why}; until that is corrected, {holds}", self.file);
@@ -77,6 +79,7 @@ impl Listing {
 }
 
 fn read(text: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
+    let text = object(text).map_err(|why| format!("{why}; write {{\"instances\": […]}}"))?;
     let raw: RawListing = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let mut entries = BTreeMap::new();
     for (ix, raw) in raw.instances.into_iter().enumerate() {

@@ -58,6 +58,8 @@ pub struct Directory {
     max_streams: u32,
     table: InstanceTable,
     plan: Plan,
+    /// Revision of the table that `plan` is of.
+    planned: Option<u64>,
     next_refresh: Time,
     outputs: VecDeque<DirectoryOutput>,
 }
@@ -78,7 +80,7 @@ impl Directory {
             }
         };
         let (max_streams, table) = (config.max_streams, InstanceTable::new());
-        Directory { rules, max_streams, table, plan, next_refresh: now, outputs }
+        Directory { rules, max_streams, table, plan, planned: None, next_refresh: now, outputs }
     }
 
     /// The registry's instances, for whoever chooses among them.
@@ -136,6 +138,9 @@ impl Directory {
     pub fn refresh(&mut self, now: Time) {
         let Some(rules) = &self.rules else { return };
         self.next_refresh = now + Dur::from_millis(rules.refresh_interval_ms);
+        if self.planned.replace(self.table.revision()) == Some(self.table.revision()) {
+            return;
+        }
         let new = rules::plan(rules, self.max_streams, self.table.instances());
         let old = std::mem::replace(&mut self.plan, new);
         for (key, stream) in &old.streams {

@@ -17,8 +17,13 @@ use crate::kv::{DEFAULT_HASH_SEED, Dialect, Recovery};
 /// Most streams there can be.
 pub const MOST_STREAMS: u32 = 128;
 
-/// Some editors begin a file in UTF-8 with it.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// What is to be read as one JSON object: without the mark that some editors begin a file in UTF-8 with. Errors: it is an
+/// array, which a struct would be read from, too.
+pub(super) fn object(text: &[u8]) -> Result<&[u8], &'static str> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let is_array = text.trim_ascii_start().starts_with(b"[");
+    if is_array { Err("invalid type: array, expected an object") } else { Ok(text) }
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
@@ -132,11 +137,7 @@ impl KvEventsConfig {
 }
 
 fn raw(text: &[u8]) -> Result<RawConfig, ConfigError> {
-    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
-    // A struct would be read from an array, too.
-    if text.trim_ascii_start().starts_with(b"[") {
-        return Err(ConfigError::new("", ConfigCause::WrongType("invalid type: array, expected an object".into())));
-    }
+    let text = object(text).map_err(|why| ConfigError::new("", ConfigCause::WrongType(why.into())))?;
     let mut json = serde_json::Deserializer::from_slice(text);
     let raw = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();

@@ -68,6 +68,11 @@ pub struct LoadReport {
     pub gpu_cache_usage_perc: f64,
 }
 
+/// Longest name of an instance and longest address, bytes.
+const MOST_NAME: usize = 255;
+/// Most that is told of what is wrong with a registration, characters.
+pub(super) const MOST_SHOWN: usize = 400;
+
 /// Keys of a registration of the xLLM engine that have no use here.
 pub(super) const ENGINE_KEYS: [&str; 10] = [
     "rpc_address",
@@ -119,6 +124,11 @@ impl RawRecord {
             return Err("`name` is missing or empty; write the instance's name".into());
         }
         let address = self.http_address.as_deref().unwrap_or(name);
+        for (field, text) in [("name", name), ("http_address", address)] {
+            if text.len() > MOST_NAME {
+                return Err(format!("`{field}` has {} bytes; write {MOST_NAME} at most", text.len()));
+            }
+        }
         let (field, remedy) = match self.http_address {
             Some(_) => ("http_address", "write HOST:PORT"),
             None => ("name", "write HOST:PORT, or give `http_address` beside it"),

@@ -1,7 +1,8 @@
 //! Which instances become streams, at which addresses: a function of the rules and the table.
 //!
 //! Instances are taken in the order of their names and as a whole: all ranks or none. Invariant of a [`Plan`]: no address
-//! is named twice, and there are `max_streams` streams at most.
+//! is named twice, and there are `max_streams` streams at most. Addresses are made of streams that are followed alone:
+//! until then an instance is two ranges of ports, whatever number of ranks it claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,8 +25,10 @@ pub enum Exclusion {
     Collision {
         /// The address.
         endpoint: Endpoint,
-        /// The instances that have it, in order.
+        /// The instances that have it, in order; 8 at most.
         instances: Vec<String>,
+        /// How many more there are.
+        others: usize,
     },
     /// Not all of its ranks fit.
     MaxStreams {
@@ -54,83 +57,118 @@ pub(super) fn is_wanted(rules: &Discovery, instance: &Instance) -> bool {
 /// Applies the rules.
 pub(super) fn plan<'a>(rules: &Discovery, max_streams: u32, instances: impl Iterator<Item = &'a Instance>) -> Plan {
     let mut plan = Plan::default();
-    let mut found: BTreeMap<&str, (&Instance, Vec<Ports>)> = BTreeMap::new();
+    let mut found: BTreeMap<&str, &Instance> = BTreeMap::new();
     for instance in instances.filter(|instance| is_wanted(rules, instance)) {
-        match ports(rules, instance) {
-            Ok(ports) => drop(found.insert(&instance.record.name, (instance, ports))),
-            Err(port) => drop(plan.excluded.insert(instance.record.name.clone(), Exclusion::PortOverflow { port })),
-        }
+        let (name, ranks) = (&instance.record.name, instance.record.dp_size);
+        let exclusion = match overflow(rules, instance) {
+            Some(port) => Exclusion::PortOverflow { port },
+            // Wherever it stands, it does not fit.
+            None if ranks > max_streams => Exclusion::MaxStreams { ranks, taken: 0, most: max_streams },
+            None => {
+                found.insert(name, instance);
+                continue;
+            }
+        };
+        plan.excluded.insert(name.clone(), exclusion);
     }
-    let collisions = collisions(&found);
+    let collisions = collisions(rules, &found);
     found.retain(|name, _| !collisions.contains_key(*name));
     plan.excluded.extend(collisions);
-    for (name, (instance, ports)) in found {
+    for (name, instance) in found {
         let (ranks, taken) = (instance.record.dp_size, plan.streams.len() as u32);
         if ranks > max_streams - taken {
             let exclusion = Exclusion::MaxStreams { ranks, taken, most: max_streams };
             plan.excluded.insert(name.to_owned(), exclusion);
             continue;
         }
-        let streams = (0..).zip(ports).map(|(rank, ports)| subscription(rules, instance, rank, ports));
+        let streams = (0..ranks).filter_map(|rank| subscription(rules, instance, rank));
         plan.streams.extend(streams.map(|stream| (stream.key.clone(), stream)));
     }
     plan
 }
 
-/// Addresses of one rank.
-struct Ports {
-    events: Endpoint,
-    replay: Endpoint,
-}
-
-/// Addresses of every rank, or the first port that is none.
-fn ports(rules: &Discovery, instance: &Instance) -> Result<Vec<Ports>, u64> {
+/// The first port of the last rank that is none.
+fn overflow(rules: &Discovery, instance: &Instance) -> Option<u64> {
+    let last = u64::from(instance.record.dp_size - 1);
+    let offsets = [rules.event_port_offset, rules.replay_port_offset].map(|offset| u64::from(offset) + last);
     let address = &instance.record.address;
-    let at = |offset: u16, rank: u32| {
-        let by = u64::from(offset) + u64::from(rank);
-        address.moved_by(by).ok_or(u64::from(address.port) + by)
-    };
-    // The last rank first: a registration with an absurd number of ranks costs nothing.
-    let last = instance.record.dp_size - 1;
-    at(rules.event_port_offset, last)?;
-    at(rules.replay_port_offset, last)?;
-    (0..=last)
-        .map(|rank| {
-            let events = at(rules.event_port_offset, rank)?;
-            Ok(Ports { events, replay: at(rules.replay_port_offset, rank)? })
-        })
-        .collect()
+    offsets.into_iter().find(|by| address.moved_by(*by).is_none()).map(|by| u64::from(address.port) + by)
 }
 
-/// Every instance with an address that is not its alone, and the first such address.
-fn collisions(found: &BTreeMap<&str, (&Instance, Vec<Ports>)>) -> BTreeMap<String, Exclusion> {
-    let mut owners: BTreeMap<&Endpoint, Vec<&str>> = BTreeMap::new();
-    for (name, (_, ports)) in found {
-        for endpoint in ports.iter().flat_map(|ports| [&ports.events, &ports.replay]) {
-            owners.entry(endpoint).or_default().push(name);
+/// Instances named in a collision, at most.
+const MOST_NAMED: usize = 8;
+
+/// An instance's ports of one kind begin or end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Edge<'a> {
+    host: &'a str,
+    port: u64,
+    begins: bool,
+    name: &'a str,
+}
+
+/// Every instance with an address that is not its alone, and the first such address. Walks along the ports of each host
+/// from edge to edge.
+fn collisions(rules: &Discovery, found: &BTreeMap<&str, &Instance>) -> BTreeMap<String, Exclusion> {
+    let mut edges = Vec::with_capacity(found.len() * 4);
+    for (&name, instance) in found {
+        let address = &instance.record.address;
+        for offset in [rules.event_port_offset, rules.replay_port_offset] {
+            let first = u64::from(address.port) + u64::from(offset);
+            let end = first + u64::from(instance.record.dp_size);
+            edges.extend([(first, true), (end, false)].map(|(port, begins)| Edge {
+                host: &address.host,
+                port,
+                begins,
+                name,
+            }));
         }
     }
+    edges.sort_unstable();
     let mut excluded = BTreeMap::new();
-    for (endpoint, names) in owners.into_iter().filter(|(_, names)| names.len() > 1) {
-        let distinct: BTreeSet<&str> = names.into_iter().collect();
-        let instances: Vec<String> = distinct.into_iter().map(str::to_owned).collect();
-        for name in &instances {
-            let exclusion = || Exclusion::Collision { endpoint: endpoint.clone(), instances: instances.clone() };
-            excluded.entry(name.clone()).or_insert_with(exclusion);
+    // How many ranges of an instance the walk is in; and who of them is not excluded yet.
+    let (mut inside, mut fresh): (BTreeMap<&str, usize>, BTreeSet<&str>) = Default::default();
+    for place in edges.chunk_by(|a, b| (a.host, a.port) == (b.host, b.port)) {
+        for edge in place {
+            let ranges = inside.entry(edge.name).or_default();
+            if edge.begins {
+                *ranges += 1;
+                fresh.insert(edge.name);
+            } else {
+                *ranges -= 1;
+            }
+            if *ranges == 0 {
+                inside.remove(edge.name);
+                fresh.remove(edge.name);
+            }
+        }
+        if fresh.is_empty() || inside.values().take(2).sum::<usize>() < 2 {
+            continue;
+        }
+        let instances: Vec<String> = inside.keys().take(MOST_NAMED).map(|&name| name.to_owned()).collect();
+        let others = inside.len() - instances.len();
+        let first = &found[place[0].name].record.address;
+        let endpoint = Endpoint { host: first.host.clone(), port: place[0].port as u16 };
+        for name in std::mem::take(&mut fresh) {
+            let (endpoint, instances) = (endpoint.clone(), instances.clone());
+            let exclusion = Exclusion::Collision { endpoint, instances, others };
+            excluded.entry(name.to_owned()).or_insert(exclusion);
         }
     }
     excluded
 }
 
-fn subscription(rules: &Discovery, instance: &Instance, dp_rank: u32, ports: Ports) -> Subscription {
-    Subscription {
+/// The stream of a rank; `None` where a port is none.
+fn subscription(rules: &Discovery, instance: &Instance, dp_rank: u32) -> Option<Subscription> {
+    let at = |offset: u16| instance.record.address.moved_by(u64::from(offset) + u64::from(dp_rank));
+    Some(Subscription {
         key: StreamKey { instance: instance.record.name.clone(), dp_rank },
         origin: Origin::Discovered(instance.record.identity.clone()),
         http: Some(instance.record.address.clone()),
         form: rules.form.clone(),
-        events: ports.events,
-        replay: Some(ports.replay),
-    }
+        events: at(rules.event_port_offset)?,
+        replay: Some(at(rules.replay_port_offset)?),
+    })
 }
 
 /// Cause and remedy.
@@ -141,15 +179,16 @@ impl fmt::Display for Exclusion {
                 f,
                 "its port {port} would be above 65535; give it a lower HTTP port, or lower the port offsets of `discovery`"
             ),
-            Exclusion::Collision { endpoint, instances } => match instances.as_slice() {
+            Exclusion::Collision { endpoint, instances, others } => match instances.as_slice() {
                 [_] => write!(
                     f,
                     "two of its own sockets would be {endpoint}; set the port offsets of `discovery` further apart"
                 ),
                 _ => write!(
                     f,
-                    "{endpoint} would be a socket of {}; set their HTTP ports as far apart as they have ranks",
-                    instances.join(" and ")
+                    "{endpoint} would be a socket of {}{}; set their HTTP ports as far apart as they have ranks",
+                    instances.join(" and "),
+                    if *others == 0 { String::new() } else { format!(" and {others} more") }
                 ),
             },
             Exclusion::MaxStreams { ranks, taken, most } => write!(

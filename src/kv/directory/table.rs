@@ -122,6 +122,7 @@ enum Phase {
 #[derive(Debug, Default)]
 pub struct InstanceTable {
     instances: BTreeMap<String, Instance>,
+    revision: u64,
     probes: u64,
     outputs: VecDeque<TableOutput>,
 }
@@ -135,6 +136,11 @@ impl InstanceTable {
     /// Instances in order of their names.
     pub fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.instances.values()
+    }
+
+    /// Another one whenever a registration, a state or a role may have changed; loads do not count.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// One of them.
@@ -179,6 +185,7 @@ impl InstanceTable {
                 let mix = self.instances.get_mut(&name).filter(|found| found.record.kind == InstanceType::Mix);
                 if let Some(instance) = mix.filter(|_| role != Role::Colocated) {
                     instance.role = role;
+                    self.revision += 1;
                 }
             }
         }
@@ -186,6 +193,7 @@ impl InstanceTable {
 
     fn put(&mut self, now: Time, record: InstanceRecord) {
         let name = record.name.clone();
+        self.revision += 1;
         if self.instances.get(&name).is_some_and(|known| known.record.identity != record.identity) {
             self.remove(&name, StateReason::Replaced);
         }
@@ -287,6 +295,7 @@ impl InstanceTable {
     }
 
     fn become_(&mut self, now: Time, name: &str, state: InstanceState, reason: StateReason) {
+        self.revision += 1;
         let Some(instance) = self.instances.get_mut(name) else { return };
         if instance.state != state {
             let from = std::mem::replace(&mut instance.state, state);
@@ -296,6 +305,7 @@ impl InstanceTable {
     }
 
     fn remove(&mut self, name: &str, reason: StateReason) {
+        self.revision += 1;
         if let Some(gone) = self.instances.remove(name) {
             self.tell(name.to_owned(), Some(gone.state), None, reason);
         }

@@ -313,3 +313,131 @@ fn no_stream_is_followed_that_no_state_of_the_registry_describes() {
     }
     assert_eq!(followed, ["tcp://h:65001", "tcp://h:65001"]);
 }
+
+/// Instances that have an address not theirs alone, by making every address: what the rules must find without.
+fn sharing(rules: &Discovery, instances: &[InstanceRecord]) -> BTreeMap<String, (Endpoint, Vec<String>)> {
+    let mut owners: BTreeMap<Endpoint, Vec<&str>> = BTreeMap::new();
+    for record in instances {
+        for offset in [rules.event_port_offset, rules.replay_port_offset] {
+            for rank in 0..record.dp_size {
+                let endpoint = record.address.moved_by(u64::from(offset) + u64::from(rank)).unwrap();
+                owners.entry(endpoint).or_default().push(&record.name);
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    for (endpoint, names) in owners.into_iter().filter(|(_, names)| names.len() > 1) {
+        let distinct: std::collections::BTreeSet<&str> = names.into_iter().collect();
+        let all: Vec<String> = distinct.iter().map(|&name| name.to_owned()).collect();
+        for name in distinct {
+            found.entry(name.to_owned()).or_insert((endpoint.clone(), all.clone()));
+        }
+    }
+    found
+}
+
+proptest! {
+    #[test]
+    fn collisions_are_those_of_all_addresses(
+        instances in prop::collection::vec((0u16..20, 1u32..6, 0u8..2), 0..12),
+        offsets in prop_oneof![Just((100, 200)), Just((100, 103)), Just((103, 100))],
+    ) {
+        let config = rules(128, offsets);
+        let Source::Discovery(discovery) = &config.source else { unreachable!() };
+        let records: Vec<InstanceRecord> = instances
+            .into_iter()
+            .enumerate()
+            .map(|(ix, (port, dp_size, host))| {
+                let address = Endpoint::parse_http(&format!("h{host}:{}", 1000 + port)).unwrap();
+                InstanceRecord { dp_size, address, ..record(&format!("n{ix:02}"), 1, InstanceType::Prefill) }
+            })
+            .collect();
+        let mut directory = Directory::new(&config, at(0));
+        records.iter().for_each(|record| directory.handle_input(at(0), TableInput::Put(record.clone())));
+        directory.refresh(at(0));
+        let wanted = sharing(discovery, &records);
+        let found: BTreeMap<String, (Endpoint, usize)> = directory
+            .excluded()
+            .iter()
+            .map(|(name, exclusion)| match exclusion {
+                Exclusion::Collision { endpoint, instances, others } => {
+                    prop_assert_eq!(&wanted[name].1[..instances.len()], instances.as_slice());
+                    Ok((name.clone(), (endpoint.clone(), instances.len() + others)))
+                }
+                other => panic!("{other}"),
+            })
+            .collect::<Result<_, TestCaseError>>()?;
+        let wanted = wanted.into_iter().map(|(name, (endpoint, all))| (name, (endpoint, all.len()))).collect();
+        prop_assert_eq!(found, wanted);
+    }
+}
+
+/// With an address for each rank they would be gigabytes.
+#[test]
+fn instances_of_absurd_size_cost_no_more_than_themselves() {
+    let mut directory = Directory::new(&rules(128, (10_000, 30_000)), at(0));
+    for ix in 0..2_000 {
+        let record = InstanceRecord { dp_size: 20_000, ..record(&format!("n{ix}"), 8000, InstanceType::Prefill) };
+        directory.handle_input(at(0), TableInput::Put(record));
+    }
+    let good =
+        InstanceRecord { address: Endpoint::parse_http("good:1").unwrap(), ..record("n", 1, InstanceType::Prefill) };
+    directory.handle_input(at(0), TableInput::Put(good));
+    directory.refresh(at(1));
+    assert_eq!((directory.streams().count(), directory.excluded().len()), (1, 2_000));
+    assert_eq!(directory.excluded()["n7"], Exclusion::MaxStreams { ranks: 20_000, taken: 0, most: 128 });
+}
+
+/// A plan is made of what changed alone: a load is no reason to make one.
+#[test]
+fn only_what_matters_to_streams_makes_another_revision() {
+    let mut directory = Directory::new(&rules(128, (10_000, 30_000)), at(0));
+    directory.handle_input(at(0), TableInput::Put(record("n", 8000, InstanceType::Mix)));
+    let before = directory.table().revision();
+    let load = Some(LoadReport { waiting_requests_num: 1, gpu_cache_usage_perc: 0.5 });
+    let name = || "n".to_owned();
+    directory.handle_input(at(1), TableInput::Heartbeat { name: name(), incarnation: None, load });
+    directory.handle_input(at(1), TableInput::LoadGone { name: name() });
+    assert_eq!(directory.table().revision(), before);
+    let mut last = before;
+    for input in [
+        TableInput::Role { name: name(), role: Role::Prefill },
+        TableInput::Put(InstanceRecord { dp_size: 2, ..record("n", 8000, InstanceType::Mix) }),
+        TableInput::Withdrawn { name: name() },
+    ] {
+        directory.handle_input(at(2), input);
+        assert!(directory.table().revision() > last);
+        last = directory.table().revision();
+    }
+}
+
+#[test]
+fn a_name_or_address_of_any_length_is_told_in_a_short_line() {
+    let long = "n".repeat(1 << 20);
+    let texts = [
+        format!(r#"{{"instances":[{{"name":"{long}","http_address":"h:1","type":0}}]}}"#),
+        format!(r#"{{"instances":[{{"name":"n","http_address":"{long}","type":0}}]}}"#),
+        format!(r#"{{"instances":[{{"name":"n:1","type":"{long}"}}]}}"#),
+        format!(r#"{{"instances":[{{"name":"n:1","type":0,"{long}":0}}]}}"#),
+        format!(r#"{{"instances":"{long}"}}"#),
+    ];
+    for text in texts {
+        let told = Listing::new("r.json").look(Ok(text.clone().into_bytes()));
+        let [News::Notice(said)] = &told[..] else { panic!("{told:?}") };
+        assert!(said.len() < 600, "{} bytes", said.len());
+        let told = KeyMirror::new("").put("XLLM:PREFILL:h:1", text.as_bytes());
+        assert!(told.iter().all(|news| !matches!(news, News::Notice(said) if said.len() > 600)));
+    }
+}
+
+#[test]
+fn a_listing_is_one_object_with_or_without_a_mark_before_it() {
+    let good = r#"{"instances":[{"name":"h:1","type":0}]}"#;
+    let mut listing = Listing::new("r.json");
+    assert!(matches!(&listing.look(Ok(format!("\u{feff}{good}").into_bytes()))[..], [News::Table(TableInput::Put(_))]));
+    for text in ["[]", r#"[[{"name":"h:1","type":0}]]"#, " [1]", "7", "null", "\u{feff}[]"] {
+        let told = Listing::new("r.json").look(Ok(text.into()));
+        let [News::Notice(said)] = &told[..] else { panic!("{text}: {told:?}") };
+        assert!(said.contains("expected an object") && !said.contains("Raw"), "{text}: {said}");
+    }
+}

@@ -2,7 +2,8 @@
 //! known to be good.
 //!
 //! Two engine hashes of a stream may stand for one block. The plane has one bit for both, so each holder beyond the first
-//! is counted in `extra`. Invariant: a bit is set as long as anybody of the stream holds it.
+//! is counted in `extra`. Invariant: a bit is set as long as anybody of the stream holds it; a place that no mapping has
+//! any more is here until its marks are gone.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,18 @@ impl Journal {
     /// Somebody will hold this mark no longer.
     pub fn lower(&mut self, place: Place, mark: Mark) {
         self.ops.push(Op { place, mark, raise: false });
+    }
+
+    /// A mapping has left this place.
+    pub fn vacate(&mut self, place: Option<Place>) {
+        if let Some(place) = place {
+            self.lower(place, Mark::Known);
+        }
+    }
+
+    /// Places that were left since the last commit: their marks still stand.
+    pub fn vacated(&self) -> impl Iterator<Item = Place> {
+        self.ops.iter().filter(|op| op.mark == Mark::Known).map(|op| op.place)
     }
 
     /// Somebody else holds this mark, too.

@@ -104,16 +104,23 @@ impl Mappings {
         id
     }
 
-    /// Says what a mapping stands for now, and behind which other one.
-    pub fn settle(&mut self, id: u32, place: Place, step: usize) {
+    /// Says what a mapping stands for now; the place it had before, if any.
+    #[must_use = "its marks are to be taken from it"]
+    pub fn settle(&mut self, id: u32, place: Place, step: usize) -> Option<Place> {
+        let before = self.unsettle(id);
         let mapping = self.slab.at_mut(id);
         mapping.flags &= !OUTSIDE;
         (mapping.shard, mapping.block, mapping.step) = (place.shard, place.block, step as u8);
+        before
     }
 
-    /// Says that nobody knows what a mapping stands for now.
-    pub fn unsettle(&mut self, id: u32) {
-        self.slab.at_mut(id).flags |= OUTSIDE;
+    /// Says that nobody knows what a mapping stands for now; the place it had before, if any.
+    #[must_use = "its marks are to be taken from it"]
+    pub fn unsettle(&mut self, id: u32) -> Option<Place> {
+        let mapping = self.slab.at_mut(id);
+        let before = mapping.place();
+        mapping.flags |= OUTSIDE;
+        before
     }
 
     /// Puts a mapping behind another.
@@ -147,6 +154,7 @@ impl Mappings {
     }
 
     /// Forgets the idle mapping whose turn it is. `None` when none is idle, else its place, if it had one.
+    #[must_use = "its marks are to be taken from it"]
     pub fn forget_one(&mut self) -> Option<Option<Place>> {
         while let Some(id) = self.idle.pop_front() {
             let mapping = self.slab.at_mut(id);

@@ -1,16 +1,16 @@
-//! [`Plane`]: what up to 64 streams of one [`HashSpace`] hold, in shards; [`Slot`]: a stream's place in it.
+//! [`Plane`]: what up to 64 streams of one [`Naming`] hold, in shards; [`Slot`]: a stream's place in it.
 //!
 //! [`GROUP`] blocks in a row of a prompt share a shard, chosen by the first of them: a query takes one lock for them all.
 //! A slot tells readers which blocks changed in a way that could make two looks at different moments look like one:
 //! the [`Slot::changes`]. Invariant: a change is noted before it is made, and a slot is free for another stream only
-//! when nobody, reader or writer, names it any more.
+//! when nobody, reader or writer, names it any more, and no block has its bit.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::kv::SequenceHash;
 use crate::kv::index::shard::Shard;
-use crate::kv::index::words::HashSpace;
+use crate::kv::index::words::Naming;
 
 /// Blocks in a row that share a shard, and most that are read or changed under one lock.
 pub(super) const GROUP: usize = 64;
@@ -24,7 +24,7 @@ const NOTED: usize = 8192;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Plane {
-    space: HashSpace,
+    naming: Naming,
     shards: Box<[RwLock<Shard>]>,
     taken: Mutex<u64>,
 }
@@ -47,14 +47,14 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    /// A free place for blocks of `space`.
-    pub fn take_slot(&self, space: HashSpace) -> Arc<Slot> {
+    /// A free place for blocks named so.
+    pub fn take_slot(&self, naming: Naming) -> Arc<Slot> {
         let mut planes = lock(&self.planes);
-        planes.retain(|plane| *lock(&plane.taken) != 0 || plane.space == space);
-        if let Some(slot) = planes.iter().filter(|plane| plane.space == space).find_map(Plane::take_slot) {
+        planes.retain(|plane| *lock(&plane.taken) != 0 || plane.naming == naming);
+        if let Some(slot) = planes.iter().filter(|plane| plane.naming == naming).find_map(Plane::take_slot) {
             return Arc::new(slot);
         }
-        let plane = Arc::new(Plane::new(space));
+        let plane = Arc::new(Plane::new(naming));
         planes.push(Arc::clone(&plane));
         Arc::new(plane.take_slot().expect("a new plane has room"))
     }
@@ -67,8 +67,8 @@ impl Planes {
 }
 
 impl Plane {
-    fn new(space: HashSpace) -> Plane {
-        Plane { space, shards: (0..SHARDS).map(|_| RwLock::default()).collect(), taken: Mutex::new(0) }
+    fn new(naming: Naming) -> Plane {
+        Plane { naming, shards: (0..SHARDS).map(|_| RwLock::default()).collect(), taken: Mutex::new(0) }
     }
 
     fn take_slot(self: &Arc<Plane>) -> Option<Slot> {
@@ -89,8 +89,13 @@ impl Plane {
     }
 
     /// How its blocks are named.
-    pub fn space(&self) -> HashSpace {
-        self.space
+    pub fn naming(&self) -> Naming {
+        self.naming
+    }
+
+    /// Whether a block has a mark of the slots in `bit`. Looks at all of them.
+    fn has_marks(&self, bit: u64) -> bool {
+        (0..SHARDS).any(|shard| self.read(shard as u16).has_marks(bit))
     }
 
     /// The shard of the group that begins with this block.
@@ -167,6 +172,11 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        debug_assert!(
+            !self.plane.has_marks(self.bit()),
+            "slot {} was left with blocks, which its next stream would serve",
+            self.number
+        );
         *lock(&self.plane.taken) &= !self.bit();
     }
 }

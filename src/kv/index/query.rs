@@ -84,12 +84,12 @@ fn look_at(looks: &[Look], prompt: &mut Prompt<'_>, matches: &mut [Match]) -> Ve
     }
     for (plane, slots) in planes {
         let hits = walk(plane, slots, prompt);
-        let hashes = prompt.known(plane.space());
+        let hashes = prompt.known(plane.naming());
         for look in looks.iter().filter(|look| Arc::ptr_eq(look.slot.plane(), plane)) {
             let number = look.slot.number() as usize;
             let hit = &hashes[..hits.blocks[number] as usize];
             if look.stood_still(hit) {
-                let block_size = u64::from(plane.space().block_size);
+                let block_size = u64::from(plane.naming().space.block_size);
                 let host_only = hits.host_only.of(number);
                 matches[look.at].device_hit_tokens = (hit.len() as u64 - host_only) * block_size;
                 matches[look.at].host_only_hit_tokens = host_only * block_size;
@@ -105,7 +105,7 @@ fn walk(plane: &Plane, slots: u64, prompt: &mut Prompt<'_>) -> Hits {
     let mut hits = Hits { blocks: [0; 64], host_only: Tally::default() };
     let (mut alive, mut depth) = (slots, 0);
     while alive != 0 {
-        let group = prompt.group(plane.space(), depth);
+        let group = prompt.group(plane.naming(), depth);
         let Some(&first) = group.first() else { break };
         let shard = plane.read(plane.shard_of(first));
         for &hash in group {

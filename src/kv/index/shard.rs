@@ -59,6 +59,11 @@ impl Shard {
         self.blocks.len()
     }
 
+    /// Whether any block has a mark of the slots in `bit`.
+    pub fn has_marks(&self, bit: u64) -> bool {
+        self.blocks.ever_used().any(|block| block.marks.iter().any(|marks| marks & bit != 0))
+    }
+
     /// A block by its number.
     pub fn block(&self, id: u32) -> &Block {
         self.blocks.at(id)

@@ -9,7 +9,7 @@ use crate::kv::index::journal::Journal;
 use crate::kv::index::mappings::{Mappings, Place};
 use crate::kv::index::plane::{GROUP, Planes, Slot};
 use crate::kv::index::shard::Mark;
-use crate::kv::index::words::{Applied, ApplyError, Mode, StreamSpec};
+use crate::kv::index::words::{Applied, ApplyError, Mode, Naming, StreamSpec};
 use crate::kv::{BlockRemoved, BlockStored, EngineHash, HashChain, SequenceHash, Tier};
 
 /// See the module.
@@ -22,8 +22,10 @@ pub(super) struct Side {
     journal: Journal,
     chain: HashChain,
     hashes: Vec<SequenceHash>,
-    // Blocks marked as known for which no mapping stands yet, the next one last.
+    // Blocks marked as known for which no mapping stands yet, the next one last: a group at most.
     interned: Vec<Interned>,
+    // Whether a block was ever placed: from then on the slot stays.
+    is_placed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +46,8 @@ enum Behind {
 
 /// Of a batch: which event, how to read it, what came of it.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct Reading<'a> {
+    pub planes: &'a Planes,
     pub event: usize,
     pub mode: Mode,
     pub applied: Applied,
@@ -54,7 +57,7 @@ impl Side {
     /// Empty, in a slot of its own.
     pub fn new(planes: &Planes, spec: &StreamSpec) -> Side {
         Side {
-            slot: planes.take_slot(spec.space),
+            slot: planes.take_slot(Naming { space: spec.space, bigram: false }),
             block_size: spec.space.block_size,
             max_blocks: spec.max_blocks,
             mappings: Mappings::default(),
@@ -62,6 +65,7 @@ impl Side {
             chain: HashChain::new(spec.space.hash_seed),
             hashes: Vec::new(),
             interned: Vec::new(),
+            is_placed: false,
         }
     }
 
@@ -86,7 +90,7 @@ impl Side {
     }
 
     /// Blocks are resident now.
-    pub fn store(&mut self, stored: &BlockStored, reading: &mut Reading) -> Result<(), ApplyError> {
+    pub fn store(&mut self, stored: &BlockStored, reading: &mut Reading<'_>) -> Result<(), ApplyError> {
         reading.applied.blocks += stored.hashes.len() as u64;
         if stored.is_tokenless() {
             return self.replicate(stored, reading);
@@ -100,7 +104,7 @@ impl Side {
     }
 
     /// Blocks left a tier.
-    pub fn remove(&mut self, removed: &BlockRemoved, reading: &mut Reading) {
+    pub fn remove(&mut self, removed: &BlockRemoved, reading: &mut Reading<'_>) {
         reading.applied.blocks += removed.hashes.len() as u64;
         for &engine in &removed.hashes {
             let found = self.mappings.find(engine);
@@ -122,7 +126,7 @@ impl Side {
         hashes: &[EngineHash],
         parent: Option<u32>,
         tier: Tier,
-        reading: &mut Reading,
+        reading: &mut Reading<'_>,
     ) -> Result<(), ApplyError> {
         reading.applied.outside += hashes.len() as u64;
         let mut parent = parent;
@@ -131,13 +135,11 @@ impl Side {
                 Some(id) => id,
                 None => self.add(engine, parent, reading.event)?,
             };
-            if let Some(place) = self.mappings.at(id).place() {
-                if self.mappings.at(id).is_resident() {
-                    return Err(ApplyError::Conflict { event: reading.event, block: engine });
-                }
-                self.mappings.unsettle(id);
-                self.journal.lower(place, Mark::Known);
+            let mapping = self.mappings.at(id);
+            if mapping.place().is_some() && mapping.is_resident() {
+                return Err(ApplyError::Conflict { event: reading.event, block: engine });
             }
+            self.journal.vacate(self.mappings.unsettle(id));
             self.mappings.hold(id, tier);
             parent = Some(id);
         }
@@ -145,18 +147,18 @@ impl Side {
     }
 
     fn check_shape(&self, stored: &BlockStored, event: usize) -> Result<(), ApplyError> {
-        let BlockStored { hashes, tokens, block_size, .. } = stored;
+        let BlockStored { hashes, tokens, block_size, bigram, .. } = stored;
         if *block_size != self.block_size {
             return Err(ApplyError::BlockSize { event, found: *block_size, expected: self.block_size });
         }
-        if tokens.len() as u64 != hashes.len() as u64 * u64::from(*block_size) {
+        if tokens.len() as u64 != hashes.len() as u64 * u64::from(*block_size) + u64::from(*bigram) {
             let (tokens, blocks) = (tokens.len(), hashes.len());
             return Err(ApplyError::TokenCount { event, tokens, blocks, block_size: *block_size });
         }
         Ok(())
     }
 
-    fn behind(&self, stored: &BlockStored, reading: &Reading) -> Result<Behind, ApplyError> {
+    fn behind(&self, stored: &BlockStored, reading: &Reading<'_>) -> Result<Behind, ApplyError> {
         let Some(parent) = stored.parent else { return Ok(Behind::Nothing) };
         match (self.mappings.find(parent), reading.mode) {
             (Some(id), _) if self.mappings.at(id).place().is_none() => Ok(Behind::Outside(Some(id))),
@@ -169,7 +171,7 @@ impl Side {
     }
 
     /// A replica without tokens of blocks that are known.
-    fn replicate(&mut self, stored: &BlockStored, reading: &mut Reading) -> Result<(), ApplyError> {
+    fn replicate(&mut self, stored: &BlockStored, reading: &mut Reading<'_>) -> Result<(), ApplyError> {
         if stored.block_size != 0 && stored.block_size != self.block_size {
             let (found, expected) = (stored.block_size, self.block_size);
             return Err(ApplyError::BlockSize { event: reading.event, found, expected });
@@ -186,52 +188,68 @@ impl Side {
         Ok(())
     }
 
-    fn place(&mut self, stored: &BlockStored, parent: Option<u32>, reading: &Reading) -> Result<(), ApplyError> {
-        self.intern(&stored.tokens, parent);
-        let mut parent = parent;
-        for &engine in &stored.hashes {
-            let known = self.mappings.find(engine);
-            let id = match known {
-                Some(id) => id,
-                None => self.add(engine, parent, reading.event)?,
-            };
-            let conflict = ApplyError::Conflict { event: reading.event, block: engine };
-            self.settle(id, known.is_some().then_some(parent), conflict)?;
-            self.hold(id, stored.tier);
-            parent = Some(id);
+    /// A group at a time, so that a run far over the limit costs nothing beyond it.
+    fn place(&mut self, stored: &BlockStored, parent: Option<u32>, reading: &Reading<'_>) -> Result<(), ApplyError> {
+        self.name_by(stored.bigram, reading)?;
+        let start = parent.and_then(|parent| self.mappings.at(parent).place());
+        let plane = self.slot.plane();
+        self.chain.resume(start.map(|place| plane.read(place.shard).block(place.block).hash()));
+        let (mut parent, mut tokens) = (parent, stored.tokens.as_slice());
+        let mut rest = stored.hashes.as_slice();
+        while !rest.is_empty() {
+            let count = self.intern(tokens, parent);
+            let (group, later) = rest.split_at(count);
+            for &engine in group {
+                let known = self.mappings.find(engine);
+                let id = match known {
+                    Some(id) => id,
+                    None => self.add(engine, parent, reading.event)?,
+                };
+                let conflict = ApplyError::Conflict { event: reading.event, block: engine };
+                self.settle(id, known.is_some().then_some(parent), conflict)?;
+                self.hold(id, stored.tier);
+                parent = Some(id);
+            }
+            (rest, tokens) = (later, &tokens[count * self.block_size as usize..]);
         }
         Ok(())
     }
 
-    /// Hashes a run of blocks and marks them as known.
-    fn intern(&mut self, tokens: &[u32], parent: Option<u32>) {
+    /// The first blocks that are placed say whether they are named by pairs of tokens.
+    fn name_by(&mut self, bigram: bool, reading: &Reading<'_>) -> Result<(), ApplyError> {
+        let naming = self.slot.plane().naming();
+        if naming.bigram != bigram {
+            if self.is_placed {
+                return Err(ApplyError::MixedTokens { event: reading.event });
+            }
+            self.slot = reading.planes.take_slot(Naming { bigram, ..naming });
+        }
+        self.is_placed = true;
+        Ok(())
+    }
+
+    /// Hashes what fits into the group that follows `parent`, and marks it as known; says how many blocks. The chain
+    /// stands behind `parent`.
+    fn intern(&mut self, tokens: &[u32], parent: Option<u32>) -> usize {
         let mut hashes = std::mem::take(&mut self.hashes);
         let plane = self.slot.plane();
         let before = parent.map(|parent| self.mappings.at(parent));
-        let start = before.and_then(|before| before.place());
-        self.chain.resume(start.map(|place| plane.read(place.shard).block(place.block).hash()));
-        hashes.extend(tokens.chunks_exact(self.block_size as usize).map(|block| self.chain.push(block)));
-        // How much of the parent's group is left.
-        let mut shard = start.map(|place| place.shard);
-        let mut step = before.map_or(0, |before| before.step() + 1);
-        let mut rest = hashes.as_slice();
-        while !rest.is_empty() {
-            if step == GROUP {
-                (shard, step) = (None, 0);
-            }
-            let (group, later) = rest.split_at(rest.len().min(GROUP - step));
-            let number = shard.unwrap_or_else(|| plane.shard_of(group[0]));
-            let mut writing = plane.write(number);
-            for &hash in group {
-                let (block, known) = writing.intern(hash, self.slot.bit());
-                self.interned.push(Interned { place: Place { shard: number, block }, step, known });
-                step += 1;
-            }
-            (shard, rest) = (Some(number), later);
+        let first = before.map_or(0, |before| (before.step() + 1) % GROUP);
+        let blocks = plane.naming().blocks(tokens).take(GROUP - first);
+        hashes.extend(blocks.map(|block| self.chain.push(block)));
+        let goes_on = before.filter(|_| first > 0).and_then(|before| before.place());
+        let shard = goes_on.map_or_else(|| plane.shard_of(hashes[0]), |place| place.shard);
+        let mut writing = plane.write(shard);
+        for (step, &hash) in (first..).zip(&hashes) {
+            let (block, known) = writing.intern(hash, self.slot.bit());
+            self.interned.push(Interned { place: Place { shard, block }, step, known });
         }
+        drop(writing);
         self.interned.reverse();
+        let count = hashes.len();
         hashes.clear();
         self.hashes = hashes;
+        count
     }
 
     /// Gives a mapping the next interned block. `moved` has the parent when the mapping is not new.
@@ -249,15 +267,12 @@ impl Side {
         if known {
             self.journal.share(place, Mark::Known);
         }
-        if let Some(before) = before {
-            self.journal.lower(before, Mark::Known);
-        }
         if let Some(parent) = moved {
             self.mappings.link(id, parent);
             // From outside it brings no tier that the plane knows of.
             self.mappings.let_go(id, Tier::Device);
         }
-        self.mappings.settle(id, place, step);
+        self.journal.vacate(self.mappings.settle(id, place, step));
         Ok(())
     }
 
@@ -276,19 +291,18 @@ impl Side {
             let Some(place) = self.mappings.forget_one() else {
                 return Err(ApplyError::IndexLimit { event, max_blocks: self.max_blocks });
             };
-            if let Some(place) = place {
-                self.journal.lower(place, Mark::Known);
-            }
+            self.journal.vacate(place);
         }
         Ok(id)
     }
 }
 
+/// Wherever a mark may stand: where a mapping is, will be, or was in a batch that came to nothing.
 impl Drop for Side {
     fn drop(&mut self) {
         self.slot.retire();
         let interned = self.interned.iter().map(|interned| interned.place);
-        let places: Vec<Place> = self.mappings.places().chain(interned).collect();
+        let places: Vec<Place> = self.mappings.places().chain(interned).chain(self.journal.vacated()).collect();
         for run in places.chunk_by(|a, b| a.shard == b.shard).flat_map(|run| run.chunks(GROUP)) {
             let mut shard = self.slot.plane().write(run[0].shard);
             run.iter().for_each(|place| shard.forget(place.block, self.slot.bit()));

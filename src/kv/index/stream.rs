@@ -34,6 +34,7 @@ struct View {
     sequence: Option<u64>,
     resident: [u64; 2],
     mappings: u64,
+    bigram: bool,
     error: Option<Arc<str>>,
 }
 
@@ -48,8 +49,8 @@ impl Streams {
         let Err(at) = place else {
             return Err(AddStreamError::Duplicate { instance: spec.instance, dp_rank: spec.dp_rank });
         };
-        let view =
-            View { slot: None, sequence: None, resident: [0; 2], mappings: 0, error: Some("no state yet".into()) };
+        let error = Some("no state yet".into());
+        let view = View { slot: None, sequence: None, resident: [0; 2], mappings: 0, bigram: false, error };
         let id = StreamId(self.added.fetch_add(1, Ordering::Relaxed));
         let stream = Arc::new(Stream { id, spec: Arc::new(spec), view: RwLock::new(view) });
         all.insert(at, Arc::clone(&stream));
@@ -80,7 +81,7 @@ impl Stream {
 
     /// State, and where to look for blocks when it has any.
     pub fn look(&self) -> (StreamStatus, Option<Arc<Slot>>) {
-        let View { slot, sequence, resident: [device_blocks, host_blocks], mappings, error } =
+        let View { slot, sequence, resident: [device_blocks, host_blocks], mappings, bigram, error } =
             self.view.read().unwrap_or_else(PoisonError::into_inner).clone();
         let status = StreamStatus {
             id: self.id,
@@ -90,6 +91,7 @@ impl Stream {
             device_blocks,
             host_blocks,
             mappings,
+            bigram,
             error,
         };
         (status, slot)
@@ -102,6 +104,7 @@ impl Stream {
             sequence: Some(sequence),
             resident: Tier::ALL.map(|tier| side.resident(tier)),
             mappings: side.mappings() as u64,
+            bigram: side.slot().plane().naming().bigram,
             error: None,
         });
     }
@@ -109,8 +112,8 @@ impl Stream {
     /// From now on readers see no state, and why.
     pub fn hide(&self, reason: &str) {
         let (status, _) = self.look();
-        let (slot, resident) = (None, [0; 2]);
-        self.set(View { slot, sequence: status.sequence, resident, mappings: 0, error: Some(reason.into()) });
+        let StreamStatus { sequence, bigram, .. } = status;
+        self.set(View { slot: None, sequence, resident: [0; 2], mappings: 0, bigram, error: Some(reason.into()) });
     }
 
     fn set(&self, view: View) {

@@ -18,6 +18,15 @@ pub struct HashSpace {
     pub hash_seed: u64,
 }
 
+/// What names the blocks of a plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Naming {
+    /// As the stream was added.
+    pub space: HashSpace,
+    /// Blocks are of overlapping pairs of tokens: each is named with the token behind it, and there only before one.
+    pub bigram: bool,
+}
+
 /// A publisher: one data-parallel rank of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamSpec {
@@ -55,6 +64,8 @@ pub struct StreamStatus {
     pub host_blocks: u64,
     /// Engine hashes known.
     pub mappings: u64,
+    /// Its blocks are of overlapping pairs of tokens (SGLang under EAGLE).
+    pub bigram: bool,
     /// Why it is not synchronised.
     pub error: Option<Arc<str>>,
 }
@@ -156,6 +167,12 @@ pub enum ApplyError {
         /// Tokens in a block.
         block_size: u32,
     },
+    /// Blocks of pairs of tokens and of single tokens in one state.
+    #[error("event {event}: blocks of pairs of tokens beside blocks of single tokens; a publisher has one kind")]
+    MixedTokens {
+        /// Position in the batch, from 0.
+        event: usize,
+    },
     /// A resident block got other tokens, or another prefix.
     #[error("event {event}: block {block:?} is resident with other tokens or another prefix")]
     Conflict {
@@ -172,6 +189,14 @@ pub enum ApplyError {
         /// The stream's limit.
         max_blocks: usize,
     },
+}
+
+impl Naming {
+    /// What each whole block of a run is named by.
+    pub fn blocks(self, tokens: &[u32]) -> impl Iterator<Item = &[u32]> {
+        let size = self.space.block_size as usize;
+        tokens.windows(size + usize::from(self.bigram)).step_by(size)
+    }
 }
 
 impl fmt::Display for StreamSpec {

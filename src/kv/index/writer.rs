@@ -128,7 +128,7 @@ fn read(
     side: &mut Side,
     fresh: &mut Option<Side>,
 ) -> Result<Applied, ApplyError> {
-    let mut reading = Reading { event: 0, mode, applied: Applied::default() };
+    let mut reading = Reading { planes: &streams.planes, event: 0, mode, applied: Applied::default() };
     for (event, what) in batch.events.iter().enumerate() {
         reading.event = event;
         let side = fresh.as_mut().unwrap_or(side);

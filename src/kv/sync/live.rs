@@ -45,7 +45,7 @@ impl StreamSync {
             Ok(live) => live,
             Err(error) => return self.lost_message(now, Flaw::new(SyncReason::BadFrames, error.to_string())),
         };
-        if !live.topic.starts_with(self.options.topic.as_bytes()) {
+        if !self.is_ours(live.topic) {
             self.stats.foreign += 1;
             return;
         }
@@ -71,7 +71,24 @@ impl StreamSync {
     pub(super) fn lost_message(&mut self, now: Time, flaw: Flaw) {
         self.stats.refused += 1;
         self.heard(now);
+        if self.served.is_none() && self.attempt.is_some() {
+            // It may come behind what the replay under way holds.
+            return self.fail(now, flaw);
+        }
         self.refuse(now, flaw);
+    }
+
+    /// A subscription matches every topic that begins as its own. Several publishers may be behind one address; the first
+    /// one heard is the one that is followed, as long as the connection lasts.
+    fn is_ours(&mut self, topic: &[u8]) -> bool {
+        match &self.topic {
+            Some(first) => first == topic,
+            None if topic.starts_with(self.options.topic.as_bytes()) => {
+                self.topic = Some(topic.to_owned());
+                true
+            }
+            None => false,
+        }
     }
 
     /// Names a payload where a later replay has to prove that it is of the same publisher.

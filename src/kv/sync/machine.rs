@@ -24,6 +24,8 @@ pub struct StreamSync {
     pub(super) served: Option<Served>,
     /// Of the last live batch of this connection.
     pub(super) live: Option<u64>,
+    /// Of the first live message of this connection, whole.
+    pub(super) topic: Option<Vec<u8>>,
     pub(super) buffer: Buffer,
     pub(super) attempt: Option<Attempt>,
     /// When to ask next, unless a replay is under way.
@@ -67,6 +69,7 @@ impl StreamSync {
             standing: Standing::new(now),
             served: None,
             live: None,
+            topic: None,
             buffer: Buffer::default(),
             attempt: None,
             ask_at: None,
@@ -141,7 +144,7 @@ impl StreamSync {
         if self.state() != SyncState::Disconnected {
             self.disconnected(now, "a connection was made while there was one");
         }
-        self.live = None;
+        (self.live, self.topic) = (None, None);
         self.silence.reconnected();
         self.decoder.reset();
         let waits = "no replay endpoint: waits for a batch that states all the publisher holds";

@@ -110,7 +110,9 @@ impl SyncReason {
         match error {
             ApplyError::NotSynchronized => SyncReason::Gap,
             ApplyError::UnknownParent { .. } | ApplyError::UnknownReplica { .. } => SyncReason::UnknownParent,
-            ApplyError::BlockSize { .. } | ApplyError::TokenCount { .. } => SyncReason::BlockShape,
+            ApplyError::BlockSize { .. } | ApplyError::TokenCount { .. } | ApplyError::MixedTokens { .. } => {
+                SyncReason::BlockShape
+            }
             ApplyError::Conflict { .. } => SyncReason::Conflict,
             ApplyError::IndexLimit { .. } => SyncReason::IndexLimit,
         }

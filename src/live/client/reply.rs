@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::retry::http_date;
 use super::words::error_message;
+pub use crate::base::shortened;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,15 +78,6 @@ fn ahead(date: &str, now: SystemTime, took: Duration) -> Option<f64> {
     Some(theirs - ours)
 }
 
-/// A text of at most so many characters, cut between two words.
-pub fn shortened(text: &str, most: usize) -> String {
-    let Some((end, _)) = text.char_indices().nth(most) else { return text.to_owned() };
-    let at = |nth: usize| text.char_indices().nth(nth).map_or(end, |(at, _)| at);
-    let space = text[..at(most.saturating_sub(1))].rfind(' ').filter(|at| *at > 0);
-    let whole = space.unwrap_or_else(|| at(most.saturating_sub(2)));
-    format!("{} …", text[..whole].trim_end_matches([' ', ',', ';', ':']))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,8 +90,6 @@ mod tests {
         assert_eq!(refusal("<html>\n  gone</html>"), "503: <html> gone</html>");
         assert_eq!(refusal(""), "503");
         assert!(refusal(&"x".repeat(10_000)).len() < 200);
-        assert_eq!(shortened("one two, three", 10), "one two …");
-        assert_eq!((shortened("one two", 7).as_str(), shortened("éééééé", 4).as_str()), ("one two", "éé …"));
     }
 
     #[test]

@@ -168,3 +168,48 @@ fn a_watch_whose_first_question_is_not_answered_goes_on_asking() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("not ready: full; it is waited for"), "{said}");
 }
+
+/// Bodies that are declared and do not come would take gigabytes if they did.
+#[test]
+fn bodies_have_one_room_and_the_next_is_told_to_come_later() {
+    let scratch = Scratch::new();
+    let server = directory(&scratch, &["--max-connections", "200"]);
+    let largest = format!("POST {QUERY} HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", 4 << 20);
+    let held: Vec<TcpStream> = (0..64).map(|_| open(&server, &largest)).collect();
+    let ask = || request(&server.url, "POST", QUERY, &[], br#"{"token_ids":[1]}"#);
+    let (headers, body) = wait_for("there is no room for another body", || {
+        let (status, headers, body) = ask();
+        (status == 503).then_some((headers, body))
+    });
+    assert_eq!(headers["retry-after"], "1");
+    assert!(body.contains("fill the memory"), "{body}");
+    // Others are answered, and a body that is too large is so whatever the room is.
+    assert_eq!(request(&server.url, "GET", "/health", &[], b"").0, 200);
+    let too_large = [("content-length".to_owned(), ((4 << 20) + 1).to_string())];
+    assert_eq!(request(&server.url, "POST", QUERY, &too_large, b"").0, 413);
+    drop(held);
+    wait_for("the room is given back", || (ask().0 == 200).then_some(()));
+}
+
+#[test]
+fn a_stream_that_found_no_files_is_followed_when_there_are_some() {
+    let scratch = Scratch::new();
+    let listing = |instances: &str| scratch.write("instances.json", &format!(r#"{{"instances":[{instances}]}}"#));
+    let registry = listing("");
+    let config = json!({"discovery": {"refresh_interval_ms": 50, "registry": {"file": registry}}});
+    let server = Server::index(&scratch.write("kv.json", &config.to_string()), &["--max-connections", "50"]);
+    let said = |words: &str| server.log.lock().unwrap().matches(words).count();
+    // Nobody asks, so that no connection is among its descriptors; the file of the registry is now and then.
+    wait_for("it is ready", || (said("ready; streams followed: 0") > 0).then_some(()));
+    let open = (0..100).map(|_| server.descriptors()).min().unwrap() as u64;
+    let pid = Pid::from_raw(server.id().try_into().unwrap()).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    // One for the file of the registry, which a stream needs more than.
+    prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(open + 1), ..limit }).unwrap();
+    listing(r#"{"name":"a","http_address":"127.0.0.1:1","type":"PREFILL"}"#);
+    wait_for("it cannot be followed", || (said("cannot be followed") > 0).then_some(()));
+    prlimit(Some(pid), Resource::Nofile, limit).unwrap();
+    wait_for("it is followed", || (said("stream a/0: is followed at") > 0).then_some(()));
+    let (_, _, streams) = request(&server.url, "GET", "/v1/internal/kv-cache/streams", &[], b"");
+    assert!(streams.contains("127.0.0.1:10001") && !streams.contains("cannot be followed"), "{streams}");
+}

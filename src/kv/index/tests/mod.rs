@@ -2,8 +2,10 @@
 
 mod cases;
 mod concurrent;
+mod dropped;
 mod limits;
 mod model;
+mod pairs;
 
 use crate::kv::index::{HashSpace, Match, Mode, PrefixIndex, StreamSpec, StreamWriter};
 use crate::kv::{BlockRemoved, BlockStored, EngineHash, EventBatch, KvEvent, Tier};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::board::Board;
 use super::feed::FeedOptions;
@@ -24,6 +25,8 @@ use crate::live::kv::zmq::StreamOptions;
 const WORDS: usize = 256;
 /// Lines at once about instances and which of them are followed: room for the largest fleet's start.
 const BURST: u32 = 512;
+/// Between two attempts to start a stream that is listed.
+const RETRY: Duration = Duration::from_secs(1);
 /// Lines at once about one stream.
 const STREAM_BURST: u32 = 8;
 
@@ -33,12 +36,14 @@ pub(super) struct Follower {
     board: Arc<Board>,
     log: Allowance,
     streams: BTreeMap<StreamKey, StreamThread>,
+    /// What could not be started, and why: tried again.
+    waiting: BTreeMap<StreamKey, (Subscription, String)>,
 }
 
 impl Follower {
     pub fn new(options: FeedOptions, board: Arc<Board>) -> Follower {
         let log = Allowance::new(options.log.clone(), BURST, options.clock.now());
-        Follower { options, board, log, streams: BTreeMap::new() }
+        Follower { options, board, log, streams: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
     /// Follows the registry for ever; or, when there is none, has the listed streams followed for ever.
@@ -51,12 +56,15 @@ impl Follower {
         let following = tokio::spawn(follow(self.registry(), self.options.login.clone(), tell));
         tokio::pin!(following);
         let mut is_followed = true;
+        let mut again = interval(self.registry().map_or(RETRY, |(_, every)| every));
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 word = words.recv() => match word {
                     Some(word) => self.take(word).await,
                     None => break,
                 },
+                _ = again.tick(), if !self.waiting.is_empty() => self.try_again(),
                 ended = &mut following, if is_followed => {
                     is_followed = false;
                     if let Ok(Err(why)) = ended {
@@ -128,17 +136,23 @@ impl Follower {
     fn subscribe(&mut self, subscription: &Subscription) {
         let StreamKey { instance, dp_rank } = &subscription.key;
         let started = self.sink(subscription).and_then(|(sink, connections)| {
-            // Before the stream has its first word.
-            self.say(&format!("stream {instance}/{dp_rank}: is followed at {}", subscription.events));
             StreamThread::start(sink, connections)
                 .map_err(|error| format!("{error}; raise the limits on processes and open files"))
         });
         match started {
-            Ok(thread) => drop(self.streams.insert(subscription.key.clone(), thread)),
+            Ok(thread) => {
+                self.streams.insert(subscription.key.clone(), thread);
+                if self.waiting.remove(&subscription.key).is_some() {
+                    self.board.readmit(&format!("{instance}/{dp_rank}"));
+                }
+            }
             Err(why) => {
                 self.board.remove(&subscription.key);
                 self.board.exclude(&format!("{instance}/{dp_rank}"), why.clone());
-                self.say(&format!("stream {instance}/{dp_rank}: cannot be followed: {why}"));
+                let waiting = self.waiting.insert(subscription.key.clone(), (subscription.clone(), why.clone()));
+                if waiting.is_none_or(|(_, before)| before != why) {
+                    self.say(&format!("stream {instance}/{dp_rank}: cannot be followed: {why}; it is tried again"));
+                }
             }
         }
     }
@@ -154,8 +168,15 @@ impl Follower {
         Ok((Sink::new(subscription.key.clone(), sync, clock, self.board.add(subscription), log), connections))
     }
 
+    /// What was missing may be there now: descriptors, threads.
+    fn try_again(&mut self) {
+        let waiting: Vec<Subscription> = self.waiting.values().map(|(subscription, _)| subscription.clone()).collect();
+        waiting.iter().for_each(|subscription| self.subscribe(subscription));
+    }
+
     async fn unsubscribe(&mut self, key: &StreamKey, reason: DropReason) {
         self.board.readmit(&format!("{}/{}", key.instance, key.dp_rank));
+        self.waiting.remove(key);
         if let Some(thread) = self.streams.remove(key) {
             thread.stop().await;
             self.board.remove(key);

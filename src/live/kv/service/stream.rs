@@ -48,6 +48,7 @@ impl StreamThread {
         let (stop, stopped) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         thread::Builder::new().name("kv-stream".into()).spawn(move || {
+            sink.say_begun();
             runtime.block_on(async {
                 tokio::select! {
                     never = zmq::follow(&options, &mut sink) => match never {},
@@ -73,6 +74,12 @@ impl Sink {
     pub fn new(key: StreamKey, sync: StreamSync, clock: Clock, place: Arc<Place>, log: Allowance) -> Sink {
         place.show(clock.now(), sync.report(clock.now()), None);
         Sink { key, sync, clock, attempt: 0, commands: VecDeque::new(), place, log, lag_s: None }
+    }
+
+    fn say_begun(&mut self) {
+        let now = self.clock.now();
+        let (StreamKey { instance, dp_rank }, report) = (&self.key, self.sync.report(now));
+        self.log.line(now, &format!("stream {instance}/{dp_rank}: is followed at {}", report.endpoint));
     }
 
     fn obey(&mut self) {

@@ -1,13 +1,18 @@
 //! The body of a query, and everything that is wrong with one: `{"token_ids": [0, 1, …]}`.
 //!
-//! Ids are whole numbers from 0 to 2147483647: the engine's are of 32 bits with a sign. Other fields are ignored.
+//! Ids are whole numbers from 0 to 2147483647: the engine's are of 32 bits with a sign. Other fields are ignored. What is
+//! wrong is told with its place, and without repeating a long value.
 
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::base::shortened;
 use crate::live::api::MOST_TOKEN_ID;
+
+/// Most characters of what is wrong with a body.
+const MOST_SHOWN: usize = 200;
 
 /// The body.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -31,7 +36,17 @@ pub(super) fn parse(body: &[u8]) -> Result<Query, String> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err("the body is no JSON object; send {\"token_ids\": [1, 2, 3]}".into());
     }
-    serde_json::from_slice(body).map_err(|error| error.to_string())
+    serde_json::from_slice(body).map_err(|error| shortened(&with_place(body, &error.to_string()), MOST_SHOWN))
+}
+
+/// What is wrong, behind the path of the value. The body is read a second time for it: a good one is read faster without.
+fn with_place(body: &[u8], why: &str) -> String {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let read: Result<Query, _> = serde_path_to_error::deserialize(&mut json);
+    match read.err().map(|error| error.path().to_string()) {
+        Some(path) if path != "." && !why.starts_with(&path) => format!("{path}: {why}"),
+        Some(_) | None => why.to_owned(),
+    }
 }
 
 fn token_ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
@@ -102,5 +117,40 @@ impl<'de> Visitor<'de> for AnyId {
 
     fn visit_unit<E>(self) -> Result<TokenId, E> {
         Ok(TokenId(None))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<TokenId, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(TokenId(None))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut items: A) -> Result<TokenId, A::Error> {
+        while items.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(TokenId(None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place_and_shortly() {
+        let long = "A".repeat(4 << 20);
+        for (body, place) in [
+            ("{\"token_ids\":[[1]]}".to_owned(), "token_ids[0] is no token id"),
+            ("{\"token_ids\":[1,{\"a\":[2]}]}".to_owned(), "token_ids[1] is no token id"),
+            ("{\"token_ids\":[1,null]}".to_owned(), "token_ids[1] is no token id"),
+            ("{\"token_ids\":[1,2,99999999999999999999999]}".to_owned(), "token_ids[2] is no token id"),
+            ("{\"token_ids\":[1,1e999]}".to_owned(), "token_ids[1]: number out of range"),
+            (format!("{{\"token_ids\":[\"{long}\"]}}"), "token_ids[0] is no token id"),
+            (format!("{{\"token_ids\":\"{long}\"}}"), "token_ids: invalid type: string"),
+            (format!("{{\"token_ids\":[1], \"token_ids\":\"{long}\"}}"), "duplicate field"),
+            ("{\"token_ids\":[1,2".to_owned(), "EOF while parsing a list"),
+        ] {
+            let why = parse(body.as_bytes()).unwrap_err();
+            assert!(why.contains(place), "{why}");
+            assert!(why.len() < 300, "{} bytes for {place}", why.len());
+        }
     }
 }

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::header::ALLOW;
+use axum::http::header::{ALLOW, RETRY_AFTER};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 pub use self::body::parse_kv_query;
 use self::metrics::Latencies;
@@ -50,11 +50,13 @@ pub struct KvLimits {
     pub body: Duration,
     /// Connections at once; `None`: as many as there is [`room`] for beside one stream.
     pub connections: Option<usize>,
+    /// Bytes of all bodies that are read or answered at once, as their heads declare them.
+    pub bodies: usize,
 }
 
 impl Default for KvLimits {
     fn default() -> KvLimits {
-        KvLimits { head: Duration::from_secs(20), body: Duration::from_secs(10), connections: None }
+        KvLimits { head: Duration::from_secs(20), body: Duration::from_secs(10), connections: None, bodies: 256 << 20 }
     }
 }
 
@@ -76,6 +78,8 @@ struct Front {
     token: Option<InternalToken>,
     limits: KvLimits,
     seats: Arc<Seats>,
+    /// A permit for each byte that bodies may still hold.
+    room: Semaphore,
     latencies: Latencies,
 }
 
@@ -90,7 +94,8 @@ pub async fn serve_kv(
     let most = limits.connections.map_or_else(|| room(None, 1), Ok).map_err(io::Error::other)?;
     let seats = Seats::new(most);
     let bounds = Bounds { head: limits.head, seats: Some(Arc::clone(&seats)), full: FULL };
-    let front = Front { board, token, limits, seats, latencies: Latencies::default() };
+    let room = Semaphore::new(limits.bodies);
+    let front = Front { board, token, limits, seats, room, latencies: Latencies::default() };
     let (stopping, stopped) = watch::channel(false);
     let over = async {
         stop.await;
@@ -126,6 +131,11 @@ impl Front {
 /// A refusal in the form of the xLLM service's internal endpoints.
 fn refused(status: StatusCode, why: &str) -> Response {
     json_with(status, &json!({ "error": why }))
+}
+
+/// There is no room for it now.
+fn later(why: &str) -> Response {
+    ([(RETRY_AFTER, "1")], refused(StatusCode::SERVICE_UNAVAILABLE, why)).into_response()
 }
 
 fn wrong_method(allowed: &Method) -> Response {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use tokio::time::Instant;
 
 use super::body::{Query, parse};
-use super::{Front, refused};
+use super::{Front, later, refused};
 use crate::kv::index::Match;
 use crate::live::api::{KvMatch, KvQueryReply, MOST_KV_QUERY_BYTES};
 use crate::live::server::http::{json, read_within};
@@ -27,6 +27,9 @@ async fn answer(front: &Front, headers: &HeaderMap, body: Body) -> Response {
     if let Some(why) = front.board.unready() {
         return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
     }
+    let Ok(_room) = front.room.try_acquire_many(declared(&body)) else {
+        return later("the bodies of other queries fill the memory set aside for them; ask again later");
+    };
     let body = match read_within(body, MOST_KV_QUERY_BYTES, front.limits.body).await {
         Ok(body) => body,
         Err(why) => return refused(why.status, &why.message),
@@ -40,6 +43,13 @@ async fn answer(front: &Front, headers: &HeaderMap, body: Body) -> Response {
     let answer = json(&KvQueryReply { matches });
     front.latencies.took(began.elapsed());
     answer
+}
+
+/// Bytes that a body is going to hold: as its head says, or the most there may be. One that is too large holds none.
+fn declared(body: &Body) -> u32 {
+    let most = MOST_KV_QUERY_BYTES as u64;
+    let bytes = HttpBody::size_hint(body).upper().unwrap_or(most);
+    if bytes > most { 0 } else { bytes as u32 }
 }
 
 fn reply(found: &Match) -> KvMatch {
