@@ -182,6 +182,7 @@ fn shown(value: f64, unit: &str) -> String {
         "s" => seconds(value * 1e3),
         "share" => percent(value),
         "index" => format!("{value:.3}"),
+        "tokens" => tokens(value),
         "%" => format!("{value:.1}"),
         unit if unit.ends_with("/s") && value >= 1000.0 => format!("{} /s", count(value.round() as u64)),
         unit if unit.ends_with("/s") => format!("{} /s", rate(value)),
