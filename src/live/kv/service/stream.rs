@@ -79,7 +79,7 @@ impl Sink {
     fn say_begun(&mut self) {
         let now = self.clock.now();
         let (StreamKey { instance, dp_rank }, report) = (&self.key, self.sync.report(now));
-        self.log.line(now, &format!("stream {instance}/{dp_rank}: is followed at {}", report.endpoint));
+        self.log.line(now, format!("stream {instance}/{dp_rank}: is followed at {}", report.endpoint));
     }
 
     fn obey(&mut self) {
