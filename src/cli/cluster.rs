@@ -42,8 +42,8 @@ Examples:
   pdreplay cluster up v3-1p7d --base-port 9000
   # one line of JSON, for scripts
   pdreplay cluster up --set cluster.decode=2 --json
-  # KV events at the workers' ports + 10000, their streams in kv.json
-  pdreplay cluster up --policy car --mechanism pd --base-port 9000 --kv-config kv.json
+  # workers publish KV events; their streams are in kv.json
+  pdreplay cluster up --policy car --mechanism pd --kv-config kv.json
   curl -N http://127.0.0.1:9000/generate -H 'content-type: application/json' \\
     -d '{\"text\": \"fix the bug\", \"stream\": true}'
 

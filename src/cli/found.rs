@@ -49,6 +49,19 @@ pub struct Beside<'c, S> {
     pub add: fn(&mut S, &Batch),
 }
 
+/// What to give in place of a folder without `run.json`.
+fn no_run(folder: &Path) -> String {
+    let first = folder.join(folder::replica_name(1));
+    if first.join(folder::RUN).is_file() {
+        return format!(
+            "its replicas were stopped before {} was written; give them one by one, such as {}",
+            folder::REPLICAS,
+            first.display()
+        );
+    }
+    "give a run folder as pdreplay replay writes it, such as outputs/NAME, or a file of records".into()
+}
+
 impl FoundRun {
     /// The run at `run`: its folder, or a file in it; `run.json` is read and its version checked, and said when it was changed.
     pub fn open(run: &Path, terminal: &Terminal) -> Result<FoundRun, Failure> {
@@ -65,8 +78,7 @@ impl FoundRun {
             refuse_special(folder)?;
         }
         if is_folder && !has_manifest {
-            return Err(Failure::input(format!("{} holds no {}", run.display(), folder::RUN))
-                .hint("give a run folder as pdreplay replay writes it, such as outputs/NAME, or a file of records"));
+            return Err(Failure::input(format!("{} holds no {}", run.display(), folder::RUN)).hint(no_run(folder)));
         }
         let version = folder::manifest::SCHEMA_VERSION;
         let manifest = if has_manifest { Some(parse_json(&manifest_path, version, terminal)?) } else { None };

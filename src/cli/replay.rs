@@ -132,6 +132,10 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     };
     if args.replicas > 1 {
         let (replicas, exit) = replicas::run(&job, &folder, args.replicas, args.jobs)?;
+        if replicas.is_empty() {
+            replicas.shortfall().into_iter().for_each(|shortfall| terminal.messages.warning(shortfall));
+            return Ok(exit);
+        }
         if let Some(target) = &args.page.html {
             page::write(target, &page::of_replicas(folder.path(), &replicas), terminal)?;
         }

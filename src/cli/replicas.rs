@@ -105,7 +105,10 @@ pub fn run(job: &Job, folder: &RunFolder, count: u32, jobs: Option<u32>) -> Resu
     let threads = most.min(count as usize);
     let begun = run_all(job, folder, count, threads)?;
     let replicas = Replicas::of(&begun, count, job.scenario.seed);
-    write_sealed(folder, folder::REPLICAS, &replicas).map_err(broken)?;
+    // Of a set that has begun nothing, nothing is left.
+    if !begun.is_empty() {
+        write_sealed(folder, folder::REPLICAS, &replicas).map_err(broken)?;
+    }
     let exit = match job.signals.caught() {
         Some(signal) if replicas.finished < count => signal,
         Some(_) | None if begun.iter().any(|(_, replica)| replica.exit != Exit::Ok) => Exit::Broke,
@@ -142,6 +145,11 @@ impl Replicas {
         narrow.then(|| {
             format!("replicas barely differ under {jitter_ms} ms of jitter: try --set {JITTER_KEY}={wider}{other}")
         })
+    }
+
+    /// None was begun.
+    pub fn is_empty(&self) -> bool {
+        self.replicas.is_empty()
     }
 
     /// Starved sessions of the replica with most of them.

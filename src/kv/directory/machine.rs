@@ -105,7 +105,7 @@ impl Directory {
 
     /// Takes words that are one state of the registry: no refresh sees a part of them.
     pub fn handle_inputs(&mut self, now: Time, inputs: impl IntoIterator<Item = TableInput>) {
-        inputs.into_iter().for_each(|input| self.table.handle_input(now, input));
+        self.table.handle_inputs(now, inputs);
         self.advance(now);
     }
 

@@ -167,7 +167,16 @@ impl InstanceTable {
 
     /// Takes one input; what was due by `now` happens before it.
     pub fn handle_input(&mut self, now: Time, input: TableInput) {
+        self.handle_inputs(now, [input]);
+    }
+
+    /// Takes inputs of one moment; what was due by `now` happens before them.
+    pub fn handle_inputs(&mut self, now: Time, inputs: impl IntoIterator<Item = TableInput>) {
         self.advance(now);
+        inputs.into_iter().for_each(|input| self.take(now, input));
+    }
+
+    fn take(&mut self, now: Time, input: TableInput) {
         match input {
             TableInput::Put(record) => self.put(now, record),
             TableInput::LeaseLost { name, identity } => self.lease_lost(now, &name, &identity),

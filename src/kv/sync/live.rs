@@ -45,7 +45,7 @@ impl StreamSync {
             Ok(live) => live,
             Err(error) => return self.lost_message(now, Flaw::new(SyncReason::BadFrames, error.to_string())),
         };
-        if !self.is_ours(live.topic) {
+        if !self.is_ours(now, live.topic) {
             self.stats.foreign += 1;
             return;
         }
@@ -78,16 +78,25 @@ impl StreamSync {
         self.refuse(now, flaw);
     }
 
-    /// A subscription matches every topic that begins as its own. Several publishers may be behind one address; the first
-    /// one heard is the one that is followed, as long as the connection lasts.
-    fn is_ours(&mut self, topic: &[u8]) -> bool {
+    /// A subscription matches every topic that begins as its own, and several publishers may be behind one address. Followed is
+    /// the one whose topic is the subscription's to the letter, else the first one heard, as long as the connection lasts.
+    fn is_ours(&mut self, now: Time, topic: &[u8]) -> bool {
+        let wanted = self.options.topic.as_bytes();
         match &self.topic {
-            Some(first) => first == topic,
-            None if topic.starts_with(self.options.topic.as_bytes()) => {
+            Some(followed) if followed == topic => true,
+            Some(_) if topic != wanted => false,
+            None if !topic.starts_with(wanted) => false,
+            followed => {
+                let was_another = followed.is_some();
                 self.topic = Some(topic.to_owned());
+                if was_another {
+                    self.live = None;
+                    let words =
+                        format!("what was heard had a longer topic than {:?}: another publisher's", self.options.topic);
+                    self.other_publisher(now, words);
+                }
                 true
             }
-            None => false,
         }
     }
 
@@ -123,10 +132,13 @@ impl StreamSync {
         }
     }
 
-    /// Nothing of the publisher that was is true of the one that is.
     fn went_back(&mut self, now: Time, seen: u64, found: u64) {
+        self.other_publisher(now, format!("batch {found} came after {seen}: the publisher was restarted"));
+    }
+
+    /// Nothing of the publisher that was is true of the one that is.
+    fn other_publisher(&mut self, now: Time, detail: String) {
         self.decoder.reset();
-        let detail = format!("batch {found} came after {seen}: the publisher was restarted");
         let flaw = Flaw::new(SyncReason::Restarted, detail);
         if self.attempt.is_some() && self.served.is_none() {
             // The replay under way may be the old publisher's.

@@ -138,9 +138,11 @@ impl Losses {
         }
         let is = |class: ErrorClass| request.error_class == Some(class.as_str());
         let is_certain = is(ErrorClass::WorkerLost);
-        if is_certain || is(ErrorClass::ConnectionClosed) {
+        if is_certain || is(ErrorClass::ConnectionClosed) || is(ErrorClass::PrefillFailed) {
+            // A prefill that failed is no D's doing.
             let decode = request.decode_worker_actual.or(request.decode_worker_intended);
-            let workers = decode.into_iter().chain(request.prefill_worker).map(|worker| worker.word.into()).collect();
+            let workers = decode.filter(|_| !is(ErrorClass::PrefillFailed)).into_iter().chain(request.prefill_worker);
+            let workers = workers.map(|worker| worker.word.into()).collect();
             self.sessions.insert(request.session.ix, self.requests.len());
             let (request, session) = (request.request_id.into(), request.session.word.into());
             self.requests.push(Loss { request, session, workers, is_certain, reseeded: false });

@@ -14,6 +14,9 @@ use crate::results::seen::Seen;
 
 /// A mean wait below this is no bottleneck, whatever its part of the TTFT.
 const WAIT_FROM_MS: f64 = 1000.0;
+/// A link that is in use for less than this share of the time is seldom shared: a transfer takes longer than its data only
+/// for its set-up.
+const SELDOM_SHARED: f64 = 0.10;
 /// The hand-off binds when it holds turns for this share of the time that all ok requests took.
 const BINDS_FROM: f64 = 0.10;
 
@@ -76,16 +79,26 @@ pub(super) fn link(run: &Diagnosis) -> Option<Cause> {
     // The first of equals.
     let busiest = busiest.reduce(|most, other| if other.busy_share > most.busy_share { other } else { most });
     let held = held(run, run.signals.through_p.link_ns, |account| account.stalled_by_link_share)?;
-    Some(Cause::LinkBinds(HandOff { busiest, remedy: "cluster.link.gbytes_per_s".into(), ..held }))
+    let is_setup = busiest.as_ref().is_some_and(|link| link.busy_share < SELDOM_SHARED) && is_mostly_setup(run);
+    let remedy = if is_setup { "cluster.link.setup_us" } else { "cluster.link.gbytes_per_s" };
+    Some(Cause::LinkBinds(HandOff { busiest, remedy: remedy.into(), ..held }))
+}
+
+/// Whether the links moved data for less than half of the time that turns spent on them.
+fn is_mostly_setup(run: &Diagnosis) -> bool {
+    let shares = accounts(run).iter().filter_map(|account| account.link_busy_share).sum::<f64>();
+    run.signals.through_p.link_ns as f64 > 2.0 * shares * run.facts.duration_ns as f64
 }
 
 /// KV that waits for room on D holds turns up.
 pub(super) fn decode_room(run: &Diagnosis) -> Option<Cause> {
     let held = held(run, run.signals.through_p.room_ns, |account| account.stalled_by_room_share)?;
-    let remedy = "cluster.decode, engine.kv_pool_tokens".into();
     // Where sessions are trimmed, capacity has a line that says where.
     let hot = hot_decoder(run).filter(|hot| hot.all_trims == 0);
-    Some(Cause::DecodeRoomBinds(HandOff { hot, remedy, ..held }))
+    // More D are of no use to KV that goes to one of them.
+    let spread = "engine.kv_pool_tokens, a policy that spreads over D";
+    let remedy = if hot.is_some() { spread } else { "cluster.decode, engine.kv_pool_tokens" };
+    Some(Cause::DecodeRoomBinds(HandOff { hot, remedy: remedy.into(), ..held }))
 }
 
 /// What is held up for `own_ns` in all by itself, and in the queue of prefill workers that `stalled` for it.

@@ -30,3 +30,16 @@ fn ctrl_c_while_the_next_replica_looks_at_its_target_ends_the_set() {
         assert!(played.ran.stderr.contains("interrupted: 1 of 3 replicas ran to their end"), "{:#?}", played.ran);
     }
 }
+
+#[test]
+fn ctrl_c_before_the_first_replica_leaves_nothing_in_the_way() {
+    let fake = Fake::always(Script::chat(2)).silent();
+    let run = LiveRun::against(&fake, Api::Chat, &one(2));
+    let run = run.set("live.control_timeout_s", CONTROL_S).set("live.health_poll_ms", "0").args(&["--replicas", "2"]);
+    let playing = run.start();
+    wait_for("the look of the first replica", || (fake.unanswered() > 0).then_some(()));
+    playing.signal("INT");
+    let played = playing.wait().code(130);
+    assert!(!played.scratch.join("outputs/live").exists(), "{:#?}", played.ran);
+    assert!(played.ran.stderr.contains("interrupted: 0 of 2 replicas"), "{:#?}", played.ran);
+}

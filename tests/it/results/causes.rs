@@ -288,6 +288,14 @@ fn a_restart_counts_what_was_lost_with_it() {
         let summary = story.summary();
         assert_eq!(find(&summary, said).is_some(), explained, "{:?}", texts(&summary));
     }
+    // A prefill that failed is the restart's doing where it was on that P, whatever D it was for.
+    for (prefill, explained) in [("D1", true), ("P0", false)] {
+        let failed = story.records.iter_mut().find(of_s0(4)).unwrap();
+        failed.error_class = Some(ErrorClass::PrefillFailed.as_str().into());
+        (failed.prefill_worker, failed.decode_worker_actual) = (Some(prefill.into()), Some("D1".into()));
+        let summary = story.summary();
+        assert_eq!(find(&summary, said).is_some(), explained, "{:?}", texts(&summary));
+    }
 }
 
 #[test]

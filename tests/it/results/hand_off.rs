@@ -54,8 +54,8 @@ fn the_wait_in_the_queue_of_p_is_split_by_what_p_stood_still_for() {
     assert_eq!(
         find(&summary, ROOM).unwrap_or_else(|| panic!("{:#?}", texts(&summary))),
         "KV that waits for room on D holds turns through P for 3.00 s of 6.00 s mean TTFT: 1.50 s in D's queue, 1.50 s in P's \
-         queue while such KV filled its pool (30 % of the run, P idle); 12 of 12 KV transfers on D0 (cluster.decode, \
-         engine.kv_pool_tokens)"
+         queue while such KV filled its pool (30 % of the run, P idle); 12 of 12 KV transfers on D0 \
+         (engine.kv_pool_tokens, a policy that spreads over D)"
     );
     assert!(!said(&summary, LINK));
 }

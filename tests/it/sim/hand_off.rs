@@ -98,6 +98,32 @@ fn a_link_that_binds_is_named_and_a_faster_one_gives_back_what_was_said() {
 }
 
 #[test]
+fn a_link_slow_to_set_up_is_named_by_that_and_kv_that_goes_to_one_d_asks_for_no_more_of_them() {
+    let scratch = Scratch::new();
+    let remedy = |trace: &str, code: i32, more: &[&str], name: &str| {
+        let plain = ["replay", trace, "-q", "--allow-conflict", "--name", "run", "--overwrite"];
+        scratch.run(&[&plain, more].concat()).code(code);
+        let summary = scratch.json("outputs/run/summary.json");
+        let line = cause(&summary, name).unwrap_or_else(|| panic!("{:#?}", causes(&summary)));
+        line["remedy"].as_str().unwrap().to_owned()
+    };
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/sample-6.jsonl");
+    for (value, wanted) in
+        [("setup_us=2000000", "cluster.link.setup_us"), ("gbytes_per_s=0.1", "cluster.link.gbytes_per_s")]
+    {
+        let value = format!("cluster.link.{value}");
+        assert_eq!(remedy(sample, 0, &["--set", &value], "link-binds"), wanted);
+    }
+    // The overlap of an empty D is nobody's, so all of it goes to the first one.
+    scratch
+        .run(&["trace", "generate", "--sessions", "12", "--requests", "300", "--seed", "3", "-o", "t.jsonl"])
+        .code(0);
+    let to_one = ["--mechanism", "pd", "--policy", "kv-aware", "--time-scale", "20"];
+    let wanted = "engine.kv_pool_tokens, a policy that spreads over D";
+    assert_eq!(remedy("t.jsonl", 1, &to_one, "decode-room-binds"), wanted);
+}
+
+#[test]
 fn where_neither_links_nor_ended_sessions_bind_none_is_named() {
     for name in ["v2-1p7d", "dp8", "v4-1p7d-x1"] {
         let (summary, _) = run(name, &[]);

@@ -50,8 +50,8 @@ struct Shared {
     connections: AtomicU32,
     generated: AtomicU32,
     stopped: AtomicBool,
-    /// Whoever asks what it is gets no answer, once a generate request has come.
-    falls_silent: AtomicBool,
+    /// Whoever asks what it is gets no answer, once so many generate requests have come.
+    silent_after: AtomicU32,
     unanswered: AtomicUsize,
     /// Header of every answer of a control route.
     named: Option<(String, String)>,
@@ -105,7 +105,7 @@ impl Fake {
             connections: AtomicU32::new(0),
             generated: AtomicU32::new(0),
             stopped: AtomicBool::new(false),
-            falls_silent: AtomicBool::new(false),
+            silent_after: AtomicU32::new(u32::MAX),
             unanswered: AtomicUsize::new(0),
             named,
             reply: Box::new(reply),
@@ -135,7 +135,16 @@ impl Fake {
 
     /// The same, which tells nobody what it is once a generate request has come; connections stay open.
     pub fn falling_silent(self) -> Fake {
-        self.shared.falls_silent.store(true, Ordering::SeqCst);
+        self.silent_after(1)
+    }
+
+    /// The same, which never tells anybody.
+    pub fn silent(self) -> Fake {
+        self.silent_after(0)
+    }
+
+    fn silent_after(self, generated: u32) -> Fake {
+        self.shared.silent_after.store(generated, Ordering::SeqCst);
         self
     }
 
@@ -192,7 +201,7 @@ fn serve(shared: &Shared, stream: &TcpStream, connection: u32) -> io::Result<()>
 impl Shared {
     fn is_silent_on(&self, asked: &Asked) -> bool {
         let is_look = matches!(asked.path.as_str(), "/health" | "/v1/models");
-        is_look && self.falls_silent.load(Ordering::SeqCst) && self.generated.load(Ordering::SeqCst) > 0
+        is_look && self.generated.load(Ordering::SeqCst) >= self.silent_after.load(Ordering::SeqCst)
     }
 
     fn control(&self, asked: &Asked) -> Script {
