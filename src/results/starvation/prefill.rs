@@ -16,6 +16,8 @@ use crate::results::seen::Seen;
 const WAIT_FROM_MS: f64 = 1000.0;
 /// The hand-off binds when it holds turns for this share of the time that all ok requests took.
 const BINDS_FROM: f64 = 0.10;
+/// Scenario keys that make room on D.
+pub(super) const ROOM_KEYS: &str = "cluster.decode, engine.kv_pool_tokens";
 
 /// Sums over ok turns through P, nanoseconds, beside the E2E of every ok request.
 #[derive(Debug, Default)]
@@ -82,7 +84,7 @@ pub(super) fn link(run: &Diagnosis) -> Option<Cause> {
 /// KV that waits for room on D holds turns up.
 pub(super) fn decode_room(run: &Diagnosis) -> Option<Cause> {
     let held = held(run, run.signals.through_p.room_ns, |account| account.stalled_by_room_share)?;
-    let remedy = "cluster.decode, engine.kv_pool_tokens".into();
+    let remedy = ROOM_KEYS.into();
     // Where sessions are trimmed, capacity has a line that says where.
     let hot = hot_decoder(run).filter(|hot| hot.all_trims == 0);
     Some(Cause::DecodeRoomBinds(HandOff { hot, remedy, ..held }))
