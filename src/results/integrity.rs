@@ -18,6 +18,8 @@ const MOST_DIGITS: usize = 6;
 const BEHIND_FROM: f64 = 1.5;
 /// … and so many seconds more.
 const BEHIND_FROM_S: f64 = 10.0;
+/// How the note on the most common failure begins.
+pub(super) const MOST_COMMON: &str = "most common failure";
 /// Where the budget for a pause of the harness is set.
 const PAUSE_KEY: &str = "integrity.max_harness_pause_ms";
 /// Share of a core from which the driver has nothing to spare.
@@ -310,7 +312,7 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>, pause_over: Option<(f64, f6
     let mut notes = Vec::new();
     if let (true, Some(top)) = (outcomes.bad_share() > Some(info.budgets.max_bad_share), evidence.errors.first()) {
         let words = top.example.as_deref().map_or_else(String::new, |example| format!(": {example}"));
-        notes.push(format!("most common failure: {} ×{} ({}){words}", top.class, count(top.count), top.outcome));
+        notes.push(format!("{MOST_COMMON}: {} ×{} ({}){words}", top.class, count(top.count), top.outcome));
     }
     if let Some(lag) = lag_over {
         notes.push(format!("the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay; a lower --emulation-speed \

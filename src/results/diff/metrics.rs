@@ -2,7 +2,7 @@
 
 use super::bootstrap::{Draws, Target, interval};
 use super::compare::{Comparison, Side};
-use super::noise::Noise;
+use super::noise::{Noise, finest};
 use super::pairing::Run;
 use super::report::{DeltaVerdict, Difference, Interval, MetricDelta, SessionChanges};
 use super::requests::LATENCIES;
@@ -280,13 +280,17 @@ fn delta(
         interval: interval.filter(|_| delta.is_some()),
         noise: noise.filter(|_| delta.is_some()),
         missing: None,
-        verdict: delta.map_or(DeltaVerdict::NotComparable, |delta| verdict(delta, better, interval, noise)),
+        verdict: delta.map_or(DeltaVerdict::NotComparable, |delta| {
+            let finest = finest(figure, a.into_iter().chain(b));
+            verdict(delta, better, interval, noise, finest)
+        }),
     }
 }
 
-fn verdict(delta: f64, better: Better, interval: Option<Interval>, noise: Option<f64>) -> DeltaVerdict {
+/// A difference up to `finest` is none where no repeats tell what chance makes.
+fn verdict(delta: f64, better: Better, interval: Option<Interval>, noise: Option<f64>, finest: f64) -> DeltaVerdict {
     let holds_zero = |interval: Interval| interval.lo <= 0.0 && interval.hi >= 0.0;
-    if delta == 0.0 {
+    if delta == 0.0 || noise.is_none() && delta.abs() <= finest {
         return DeltaVerdict::Same;
     }
     if noise.is_some_and(|noise| delta.abs() <= noise) {
@@ -312,13 +316,26 @@ mod tests {
     fn a_difference_is_judged_by_noise_first_and_by_its_interval_then() {
         let clear = Some(Interval { lo: 1.0, hi: 3.0 });
         let wide = Some(Interval { lo: -1.0, hi: 3.0 });
-        assert_eq!(verdict(0.0, Better::Lower, clear, None), DeltaVerdict::Same);
-        assert_eq!(verdict(2.0, Better::Lower, clear, Some(2.5)), DeltaVerdict::InsideNoise);
-        assert_eq!(verdict(2.0, Better::Lower, wide, Some(0.5)), DeltaVerdict::Unclear);
-        assert_eq!(verdict(2.0, Better::Lower, clear, Some(0.5)), DeltaVerdict::Worse);
-        assert_eq!(verdict(2.0, Better::Higher, clear, None), DeltaVerdict::Better);
-        assert_eq!(verdict(2.0, Better::Higher, None, None), DeltaVerdict::Unjudged);
-        assert_eq!(verdict(-2.0, Better::Higher, None, Some(1.0)), DeltaVerdict::Worse);
-        assert_eq!(verdict(-2.0, Better::Neither, None, Some(1.0)), DeltaVerdict::Changed);
+        assert_eq!(verdict(0.0, Better::Lower, clear, None, 0.0), DeltaVerdict::Same);
+        assert_eq!(verdict(2.0, Better::Lower, clear, Some(2.5), 0.0), DeltaVerdict::InsideNoise);
+        assert_eq!(verdict(2.0, Better::Lower, wide, Some(0.5), 0.0), DeltaVerdict::Unclear);
+        assert_eq!(verdict(2.0, Better::Lower, clear, Some(0.5), 0.0), DeltaVerdict::Worse);
+        assert_eq!(verdict(2.0, Better::Higher, clear, None, 0.0), DeltaVerdict::Better);
+        assert_eq!(verdict(2.0, Better::Higher, None, None, 0.0), DeltaVerdict::Unjudged);
+        assert_eq!(verdict(-2.0, Better::Higher, None, Some(1.0), 0.0), DeltaVerdict::Worse);
+        assert_eq!(verdict(-2.0, Better::Neither, None, Some(1.0), 0.0), DeltaVerdict::Changed);
+    }
+
+    #[test]
+    fn without_repeats_a_difference_below_the_resolution_is_none_but_for_counts() {
+        let certain = |ms: f64| Some(Interval { lo: ms, hi: ms });
+        let judged =
+            |figure: Figure, a: f64, b: f64| delta(figure, (Some(a), 9), (Some(b), 9), certain(b - a), None).verdict;
+        let mean = Figure::Mean(Metric::E2e);
+        assert_eq!(judged(mean, 17_000.0, 16_999.998), DeltaVerdict::Same);
+        assert_eq!(judged(mean, 17_000.0, 16_991.6), DeltaVerdict::Same);
+        assert_eq!(judged(mean, 17_000.0, 16_991.4), DeltaVerdict::Better);
+        assert_eq!(judged(Figure::Run(RunFigure::Failed), 10_000.0, 10_001.0), DeltaVerdict::Worse);
+        assert_eq!(delta(mean, (Some(17_000.0), 1), (Some(17_000.002), 1), None, None).verdict, DeltaVerdict::Same);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A figure of repeats scatters with a pooled deviation s; a difference of means of n_A and n_B such runs then lies within
 //! t · s · √(1/n_A + 1/n_B) of 0, where t is Student's at as many degrees of freedom as s has (Welch's refinement would need
-//! more repeats than people make). Percentiles of a summary have three digits: no noise is taken for less than those, but for counts.
+//! more repeats than people make). Percentiles of a summary have three digits: no noise is taken for less than those, but for
+//! counts, and without repeats a difference below them is none.
 
 use crate::results::stats::t_quantile;
 use crate::results::{Figure, RunSummary};
@@ -32,11 +33,16 @@ impl Noise<'_> {
         let (a, b) = (values(&self.a), values(&self.b));
         let (n_a, n_b) = (self.compared.0 as f64, self.compared.1 as f64);
         let (deviation, freedom) = pooled(&[&a, &b])?;
-        let largest = a.iter().chain(&b).copied().fold(0.0, |max: f64, value| max.max(value.abs()));
-        let finest = if figure.is_count() { 0.0 } else { RESOLUTION * largest };
+        let finest = finest(figure, a.iter().chain(&b).copied());
         let half = t_quantile(self.confidence, freedom)? * deviation * (1.0 / n_a + 1.0 / n_b).sqrt();
         Some(half.max(finest))
     }
+}
+
+/// The smallest difference in this figure that is one, among such values.
+pub(super) fn finest(figure: Figure, values: impl Iterator<Item = f64>) -> f64 {
+    let largest = values.fold(0.0, |max: f64, value| max.max(value.abs()));
+    if figure.is_count() { 0.0 } else { RESOLUTION * largest }
 }
 
 /// Pooled sample deviation of groups, and its degrees of freedom; `None` without one.

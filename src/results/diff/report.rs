@@ -260,7 +260,7 @@ pub struct Interval {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeltaVerdict {
-    /// No difference at all.
+    /// No difference at all; without repeats also one below 0.05 %, but for counts.
     Same,
     /// Chance among repeats explains it.
     InsideNoise,

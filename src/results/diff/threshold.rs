@@ -12,7 +12,8 @@ use thiserror::Error;
 use super::compare::figure_names;
 use super::report::{MetricDelta, ThresholdResult};
 use crate::base::nearest;
-use crate::results::Figure;
+use crate::base::words::count;
+use crate::results::{Figure, RunFigure};
 
 /// A condition.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +42,9 @@ enum Limit {
     /// On (B − A) / A.
     Relative(f64),
 }
+
+/// Decimals of a per cent at most.
+const MOST_DIGITS: usize = 6;
 
 /// How conditions are written.
 pub const GRAMMAR: &str = "FIGURE (> | >= | < | <=) [+|-]NUMBER[%]: with a sign the change from A to B, in % of A or in the \
@@ -224,23 +228,55 @@ impl Threshold {
         };
         let crossed = value.is_none_or(|value| self.operator.holds(value, limit));
         let text = match (value, crossed) {
-            (None, _) => format!("{key} cannot be judged: {}", missing(metric)),
-            (Some(value), true) => format!("{key} {}: crosses {}", self.shown(value), self.text),
-            (Some(value), false) => format!("{key} {}: within {}", self.shown(value), self.text),
+            (None, _) => format!("{key} cannot be judged: {}", self.missing(metric, metrics)),
+            (Some(value), true) => format!("{key} {}: crosses {}", self.shown(value, limit), self.text),
+            (Some(value), false) => format!("{key} {}: does not cross {}", self.shown(value, limit), self.text),
         };
         ThresholdResult { expr: self.text.clone(), value, crossed, text }
     }
 
-    fn shown(&self, value: f64) -> String {
+    fn shown(&self, value: f64, limit: f64) -> String {
         let unit = self.figure.unit();
         match self.limit {
-            Limit::Value(_) if unit == "share" => format!("is {:.2} %", value * 100.0),
+            Limit::Value(_) if unit == "share" => format!("is {} %", self.in_percent(value, limit)),
             Limit::Value(_) => format!("is {} {unit}", short(value)),
-            Limit::Change(_) if unit == "share" => format!("changed by {:+.4}", value),
-            Limit::Change(_) => format!("changed by {}{} {unit}", if value > 0.0 { "+" } else { "" }, short(value)),
-            Limit::Relative(_) => format!("changed by {:+.2} %", value * 100.0),
+            Limit::Change(_) if unit == "share" => {
+                format!("changed by {}", signed(value, &format!("{:.4}", value.abs())))
+            }
+            Limit::Change(_) => format!("changed by {} {unit}", signed(value, &short(value.abs()))),
+            Limit::Relative(_) => format!("changed by {} %", signed(value, &self.in_percent(value, limit))),
         }
     }
+
+    /// Without its sign; one decimal as in the tables, or as many as show on which side of the limit it is.
+    fn in_percent(&self, value: f64, limit: f64) -> String {
+        let crossed = self.operator.holds(value, limit);
+        let rounded = |digits: &usize| format!("{:.digits$}", value * 100.0, digits = *digits);
+        let tells = |digits: &usize| {
+            rounded(digits).parse().is_ok_and(|shown: f64| self.operator.holds(shown, limit * 100.0) == crossed)
+        };
+        let digits = (1..MOST_DIGITS).find(tells).unwrap_or(MOST_DIGITS);
+        format!("{:.digits$}", value.abs() * 100.0)
+    }
+
+    fn missing<'m>(&self, metric: Option<&'m MetricDelta>, metrics: &[MetricDelta]) -> &'m str {
+        let needs_slos = matches!(self.figure, Figure::Run(RunFigure::RequestGoodput | RunFigure::SloAttainment));
+        let has_slos = metrics.iter().any(|metric| metric.key == RunFigure::SloAttainment.as_str());
+        if metric.is_none() && needs_slos && !has_slos {
+            return "the runs have no equal objectives; --goodput ttft:2000,e2el:60000 sets some";
+        }
+        missing(metric)
+    }
+}
+
+/// The text of a size with the sign of its value; what is rounded to nothing has none.
+pub(in crate::results) fn signed(value: f64, size: &str) -> String {
+    let sign = match value {
+        _ if !size.contains(|c: char| matches!(c, '1'..='9')) => "",
+        value if value > 0.0 => "+",
+        _ => "−",
+    };
+    format!("{sign}{size}")
 }
 
 /// Nothing to nothing is no change.
@@ -250,7 +286,7 @@ fn relative(metric: &MetricDelta) -> Option<f64> {
 
 fn missing(metric: Option<&MetricDelta>) -> &str {
     match metric {
-        None => "it was left out, as the sides differ too much for it or have no equal objectives",
+        None => "it was left out, as the sides differ too much for it",
         Some(MetricDelta { missing: Some(why), .. }) => why,
         Some(MetricDelta { a: None, b: None, .. }) => "neither side has it",
         Some(MetricDelta { a: None, .. }) => "A has none",
@@ -259,8 +295,11 @@ fn missing(metric: Option<&MetricDelta>) -> &str {
     }
 }
 
-/// Four significant digits at most.
+/// Three decimals at most, and thousands separators, of what is not negative.
 fn short(value: f64) -> String {
+    if value >= 999.5 {
+        return count(value.round() as u64);
+    }
     let digits = if value.abs() >= 100.0 { 0 } else { 3 };
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -326,6 +365,28 @@ mod tests {
         assert!(judged.text.ends_with("B has none"), "{}", judged.text);
         assert!(threshold.judge(&[]).crossed);
         assert!(threshold.judge(&[metric("p99_e2e_ms", Some(0.0), Some(1.0))]).crossed);
+    }
+
+    #[test]
+    fn a_verdict_reads_forwards_and_has_the_digits_of_the_tables() {
+        let text = |expr: &str, key: &str, a: f64, b: f64| {
+            expr.parse::<Threshold>().unwrap().judge(&[metric(key, Some(a), Some(b))]).text
+        };
+        let key = "p99_e2e_ms";
+        assert_eq!(
+            text("p99_e2e_ms>+5%", key, 1000.0, 963.0),
+            "p99_e2e_ms changed by −3.7 %: does not cross p99_e2e_ms>+5%"
+        );
+        assert_eq!(
+            text("p99_e2e_ms>+5%", key, 1000.0, 1050.4),
+            "p99_e2e_ms changed by +5.04 %: crosses p99_e2e_ms>+5%"
+        );
+        assert!(text("p99_e2e_ms>+5", key, 9000.0, 7765.5).starts_with("p99_e2e_ms changed by −1,235 ms: "));
+        assert!(text("direct_share<-0.05", "direct_share", 0.5, 0.4).starts_with("direct_share changed by −0.1000: "));
+        let unset = "request_goodput<-5%".parse::<Threshold>().unwrap();
+        assert!(unset.judge(&[]).text.contains("--goodput ttft:"), "{}", unset.judge(&[]).text);
+        let known = unset.judge(&[metric("slo_attainment", Some(1.0), Some(1.0))]).text;
+        assert!(known.contains("left out") && !known.contains("--goodput"), "{known}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::matrix::{Heading, shaded};
 use super::overview::{list, scroll};
 use super::shell::{Page, Section};
 use super::tables::{Setting, plain, sortable, words as left};
-use crate::base::words::{count, percent, seconds};
+use crate::base::words::{count, fine_time, percent};
 use crate::record::ExecutionMode;
 use crate::results::diff::{
     ComparisonKind, Curve as Percentiles, DeltaVerdict, DiffReport, MetricDelta, SideFacts, Split, Transition,
@@ -47,7 +47,8 @@ fn verdict(report: &DiffReport) -> Html {
     };
     let mut html = Html::new();
     html.element("p", &[("class", class)], |html| {
-        html.line("strong", &words::result(report));
+        let said = words::failed(report).into_iter().chain([words::result(report)]);
+        html.line("strong", &said.collect::<Vec<_>>().join(" · "));
     });
     html.add(&caution(report));
     let forced = report.forced.iter().map(|forced| format!("forced: {}: {}", forced.text, forced.meaningless));
@@ -123,7 +124,7 @@ fn deltas(report: &DiffReport) -> Option<Figure> {
     let widest = report.metrics.iter().filter(|metric| metric.relative.is_some_and(f64::is_finite));
     let widest = widest.max_by(|a, b| a.relative.unwrap_or(0.0).abs().total_cmp(&b.relative.unwrap_or(0.0).abs()));
     let widest = widest.map_or_else(String::new, |metric| {
-        format!("; {} moves most, by {:+.1} %", metric.key, metric.relative.unwrap_or(0.0) * 100.0)
+        format!("; {} moves most, by {} %", metric.key, words::signed(metric.relative.unwrap_or(0.0) * 100.0, "%"))
     });
     let says = format!(
         "{} better in B, {} worse, {} inside the noise, {} unclear, {} unjudged{widest}.",
@@ -192,7 +193,7 @@ fn cdf(curve: &Percentiles, id: &'static str) -> Figure {
         Curve { name: label.into(), color: color.into(), dash, points: points.collect() }
     };
     let middle = curve.points.iter().min_by(|a, b| (a.percentile - 50.0).abs().total_cmp(&(b.percentile - 50.0).abs()));
-    let show = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), seconds);
+    let show = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), fine_time);
     let says = middle.map_or_else(String::new, |point| {
         format!("the median {name} goes from {} to {}.", show(point.a_ms), show(point.b_ms))
     });
@@ -243,10 +244,10 @@ fn split_figure(split: &Split, id: &'static str) -> Figure {
         id,
         title: format!("Mean {name}, split"),
         says: format!(
-            "of {} s, {} s come from another mix of modes and {} s from other latencies within them.",
-            signed(split.delta_ms),
-            signed(split.mix_ms),
-            signed(split.within_ms)
+            "of {}, {} come from another mix of modes and {} from other latencies within them.",
+            words::signed(split.delta_ms, "ms"),
+            words::signed(split.mix_ms, "ms"),
+            words::signed(split.within_ms, "ms")
         ),
         note: "Kitagawa's split: mix + within = all.".into(),
         legend: Vec::new(),
@@ -259,10 +260,6 @@ fn split_figure(split: &Split, id: &'static str) -> Figure {
         }),
         table: Html::new(),
     }
-}
-
-fn signed(ms: f64) -> String {
-    format!("{:+.3}", ms / 1e3)
 }
 
 /// Modes of A (rows) by modes of B (columns).

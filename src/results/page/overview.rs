@@ -2,7 +2,7 @@
 
 use super::html::Html;
 use super::tables::plain;
-use crate::base::words::{count, fine_time, percent, plural, seconds, tokens};
+use crate::base::words::{count, fine_time, percent, plural, tokens};
 use crate::record::Outcome;
 use crate::results::render::Table;
 use crate::results::render::summary::{harness, index, rates, starved as starved_line};
@@ -117,9 +117,7 @@ pub(super) fn latency(summary: &RunSummary) -> Html {
     head.extend(percentiles.iter().map(String::as_str));
     head.push("max");
     let row = |latency: &&Latency| {
-        let is_per_token = matches!(latency.metric, Metric::Tpot | Metric::Itl);
-        let shown = |ms: f64| if is_per_token { fine_time(ms) } else { seconds(ms) };
-        let time = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), shown);
+        let time = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), fine_time);
         let counts = [latency.metric.title().to_owned(), count(latency.n), count(latency.n_excluded)];
         let ladder = latency.rungs.iter().map(|rung| time(rung.ms));
         counts.into_iter().chain([time(latency.mean_ms)]).chain(ladder).chain([time(latency.max_ms)]).collect()
@@ -130,7 +128,7 @@ pub(super) fn latency(summary: &RunSummary) -> Html {
         head.extend(percentiles.iter().map(String::as_str));
         let with = rows.iter().filter(|latency| latency.metric.has_failures_form());
         let row = |latency: &&Latency| {
-            let reached = |ms: Option<f64>| ms.map_or_else(|| "not reached".to_owned(), seconds);
+            let reached = |ms: Option<f64>| ms.map_or_else(|| "not reached".to_owned(), fine_time);
             let ladder = latency.rungs.iter().map(|rung| reached(rung.with_failures_ms));
             [latency.metric.title().to_owned()].into_iter().chain(ladder).collect()
         };

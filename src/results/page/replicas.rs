@@ -4,7 +4,7 @@ use super::chart::{Axis, Chart, Figure, Range, short};
 use super::html::Html;
 use super::shell::{Page, Section};
 use super::tables::{Setting, plain, sortable};
-use crate::base::words::{count, percent, rate, seconds, tokens};
+use crate::base::words::{count, fine_time, percent, rate, tokens};
 use crate::results::Band;
 use crate::results::render::Table;
 
@@ -33,7 +33,7 @@ pub fn replicas_page(name: &str, bands: &[Band], replicas: &Table, notes: &[Stri
 /// A value in its unit.
 pub(super) fn in_unit(value: f64, unit: &str) -> String {
     match unit {
-        "ms" => seconds(value),
+        "ms" => fine_time(value),
         "share" => percent(value),
         "tokens/s" | "tokens" => format!("{} {unit}", tokens(value)),
         "requests/s" => format!("{} {unit}", rate(value)),

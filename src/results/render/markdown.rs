@@ -2,7 +2,7 @@
 //!
 //! Like the terminal, it says first what to know, and has no latency that may not be read.
 
-use super::summary::{Extras, headline, lengths, outcome, rates, sessions, withheld, workers};
+use super::summary::{Extras, headline, lengths, notes, outcome, rates, sessions, withheld, workers};
 use super::table::{Cell, Column, Format, Style, Table, in_markdown};
 use super::tables;
 use crate::base::words::{count, fine_time, plural};
@@ -15,7 +15,7 @@ const STARVED: usize = 20;
 pub fn markdown(summary: &RunSummary, extras: &Extras) -> String {
     let mut text = format!("## pdreplay report\n\n{}\n", in_markdown(&headline(summary, extras)));
     lines(&mut text, "outcome", [outcome(summary).0]);
-    lines(&mut text, "notes", summary.integrity.notes.iter().cloned());
+    lines(&mut text, "notes", notes(summary));
     lines(&mut text, "why", summary.causes.iter().map(|cause| cause.text.clone()));
     match withheld(summary) {
         Some((_, why)) => lines(&mut text, "latency", [why]),
@@ -32,7 +32,7 @@ pub fn markdown(summary: &RunSummary, extras: &Extras) -> String {
     }
     lines(&mut text, "lengths", lengths(summary));
     table(&mut text, "Modes", &tables::modes(summary));
-    lines(&mut text, "sessions", sessions(&summary.fairness));
+    lines(&mut text, "sessions", sessions(summary));
     starved(&mut text, summary);
     table(&mut text, "Workers", &tables::workers(summary));
     lines(&mut text, "spread", workers(summary));

@@ -7,9 +7,9 @@ use super::table::{BOLD, Format, GREEN, RED, Style, paint, visible};
 use super::tables;
 use crate::base::words::{count, fine_time, percent, plural, rate, seconds, tokens};
 use crate::record::{HarnessFacts, Outcome};
-use crate::results::integrity::lag_words;
+use crate::results::integrity::{MOST_COMMON, lag_words};
 use crate::results::{
-    Fairness, IndexUse, Integrity, Latency, Metric, Percentile, Percentiles, Pinned, RunSummary, Starved, Verdict,
+    ErrorGroup, IndexUse, Integrity, Latency, Metric, Percentile, Percentiles, Pinned, RunSummary, Starved, Verdict,
     is_failure,
 };
 
@@ -34,13 +34,13 @@ pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
     page.text += "\n";
     let (line, word, color) = outcome(summary);
     page.section_with("outcome", line, word, color);
-    page.section("notes", summary.integrity.notes.iter().cloned());
+    page.section("notes", notes(summary));
     latency(summary, &mut page);
     page.section("lengths", lengths(summary));
     page.text += "\n";
     page.text += &tables::modes(summary).render(Format::Table, style);
     page.text += "\n";
-    page.section("sessions", sessions(&summary.fairness));
+    page.section("sessions", sessions(summary));
     page.section("workers", workers(summary));
     page.section("index", summary.index.as_ref().map(index));
     page.section("why", summary.causes.iter().map(|line| line.text.clone()));
@@ -201,10 +201,11 @@ pub(super) fn lengths(summary: &RunSummary) -> Option<String> {
     ))
 }
 
-pub(super) fn sessions(fairness: &Fairness) -> Vec<String> {
+pub(super) fn sessions(summary: &RunSummary) -> Vec<String> {
+    let fairness = &summary.fairness;
     if fairness.direct_share.is_none_or(|share| share == 0.0) {
         let jain = fairness.jain_mean_e2e.map(|jain| format!("no direct turns; Jain of mean E2E {jain:.2}"));
-        return jain.into_iter().collect();
+        return jain.into_iter().chain(below(summary)).collect();
     }
     let largest = fairness.histogram.iter().copied().max().unwrap_or(0).max(1);
     let names = ["0–20 %", "20–40 %", "40–60 %", "60–80 %", "80–100 %"];
@@ -216,7 +217,7 @@ pub(super) fn sessions(fairness: &Fairness) -> Vec<String> {
     let mut lines = vec![format!("direct share   {}", bars.collect::<Vec<_>>().join("   "))];
     let shape = match (fairness.two_peaked, fairness.starved.is_some()) {
         (true, true) => "two-peaked, starvation suspected",
-        (true, false) => "two-peaked, but the run is not above 20 % itself: none counts as starved",
+        (true, false) => "two-peaked",
         (false, _) => "not two-peaked",
     };
     let figure = |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.2}"));
@@ -229,7 +230,27 @@ pub(super) fn sessions(fairness: &Fairness) -> Vec<String> {
     ];
     lines.push(figures.into_iter().flatten().collect::<Vec<_>>().join(" · "));
     lines.extend(fairness.starved.as_ref().map(starved));
+    lines.extend(below(summary));
     lines
+}
+
+/// Sessions that gates and sweeps count as starved though none is marked, as none starves beside the others.
+fn below(summary: &RunSummary) -> Option<String> {
+    let below = summary.starved_sessions().filter(|n| *n > 0 && summary.fairness.starved.is_none())?;
+    let are = if below == 1 { "is" } else { "are" };
+    let below = plural(below, "session");
+    Some(format!("{below} {are} below 20 %; nobody is starved beside the others, as the run itself is not above 20 %"))
+}
+
+/// What to know before the numbers; failures by class where no note names the most common one.
+pub(super) fn notes(summary: &RunSummary) -> Vec<String> {
+    let notes = summary.integrity.notes.iter().cloned();
+    if summary.errors.is_empty() || summary.integrity.notes.iter().any(|note| note.starts_with(MOST_COMMON)) {
+        return notes.collect();
+    }
+    let class = |group: &ErrorGroup| format!("{} {} ({})", group.class, count(group.count), group.outcome);
+    let classes: Vec<String> = summary.errors.iter().map(class).collect();
+    notes.chain([format!("failures by class: {}", classes.join(" · "))]).collect()
 }
 
 pub(in crate::results) fn starved(starved: &Starved) -> String {

@@ -68,6 +68,8 @@ pub enum Cause {
         share: f64,
         /// The D where it happens far more than on the others; null when it is spread.
         hot: Option<HotDecoder>,
+        /// Scenario keys that relieve it.
+        remedy: String,
     },
     /// Most of the time to the first token of turns through P is spent in its queue.
     PrefillQueue {
@@ -341,10 +343,14 @@ pub struct Room {
 }
 
 impl HandOff {
-    /// So many turns would be held up all the time to their first token.
     pub(super) fn turns_worth(&self) -> u64 {
-        (self.turns as f64 * (self.mean_held_ms / self.mean_ttft_ms).min(1.0)) as u64
+        turns_worth(self.turns, self.mean_held_ms, self.mean_ttft_ms)
     }
+}
+
+/// So many turns would be held up all the time to their first token.
+pub(super) fn turns_worth(turns: u64, mean_held_ms: f64, mean_ttft_ms: f64) -> u64 {
+    (turns as f64 * (mean_held_ms / mean_ttft_ms).min(1.0)) as u64
 }
 
 impl From<Cause> for CauseLine {

@@ -1,11 +1,13 @@
 //! Finds the [`Cause`]s of a run. Each rule is one function: evidence in, cause out or nothing.
 //!
-//! The order is that of weight: what spoils the run, then what cost turns their path by the number of turns, then what
-//! explains or describes.
+//! The order is that of weight: what spoils the run, then what cost turns their path or time by the number of turns, then
+//! what explains or describes, and last what is no more than chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cause::{Cause, CauseLine, CounterDrift, EndedSlots, HotDecoder, NoHits, PartlyBlind, Room, SlotShortage};
+use super::cause::{
+    Cause, CauseLine, CounterDrift, EndedSlots, HotDecoder, NoHits, PartlyBlind, Room, SlotShortage, turns_worth,
+};
 use super::contrast::{Contrast, tells_apart};
 use super::fairness::Fairness;
 use super::prefill::{self, ThroughPrefill};
@@ -170,7 +172,6 @@ pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
         slots_uneven,
         capacity,
         open_failures,
-        transfer_errors,
         context_limit,
         restarts,
         compaction,
@@ -181,6 +182,8 @@ pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
         late_sessions,
         time_scale,
         idle_workers,
+        // Concentrated, they have a weight; here and there, they are the last to look at.
+        transfer_errors,
     ];
     let mut causes: Vec<Cause> = rules.iter().filter_map(|rule| rule(run)).collect();
     let cap_fallbacks = session_cap(run).as_ref().map_or(0, |cause| weight(cause, 0));
@@ -188,8 +191,8 @@ pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
     causes.into_iter().map(CauseLine::from).collect()
 }
 
-/// Turns that took another path, or failed, for this cause, or their part that it held up; the next binder stays with its
-/// cap.
+/// So many turns are concerned: they took another path, or failed, for this cause, or it held them up, of which counts the
+/// part of their TTFT. The next binder stays with its cap.
 fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
     match cause {
         Cause::NothingCompleted { .. } | Cause::RanAsLoadOnly(_) | Cause::CountersDiverged(_) => u64::MAX,
@@ -202,13 +205,15 @@ fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
         Cause::CapacityBinds { refusals, reseeds_after_trim, .. } => refusals + reseeds_after_trim,
         Cause::OpenFailures { extra_placements, fallbacks, given_up } => extra_placements + fallbacks + given_up,
         Cause::TransferErrorsConcentrated { all_errors, .. } => *all_errors,
-        Cause::TransferErrors { errors, .. } => *errors,
         Cause::ContextLimitRefusals { requests, .. } => *requests,
-        Cause::WorkerRestarts { restarts, reseeds, lost_requests, reseeds_after_loss, .. } => {
-            restarts + reseeds + lost_requests + reseeds_after_loss
+        Cause::WorkerRestarts { reseeds, lost_requests, reseeds_after_loss, .. } => {
+            reseeds + lost_requests + reseeds_after_loss
         }
         Cause::ContextCompacted { turns, .. } => *turns,
-        Cause::PrefillQueue { .. }
+        Cause::PrefillQueue { turns, mean_queue_ms, mean_ttft_ms, .. } => {
+            turns_worth(*turns, *mean_queue_ms, *mean_ttft_ms)
+        }
+        Cause::TransferErrors { .. }
         | Cause::LargeSessionsStarve { .. }
         | Cause::LateSessionsStarve { .. }
         | Cause::TimeScaleCompressesGaps { .. }
@@ -356,7 +361,14 @@ fn capacity(run: &Diagnosis) -> Option<Cause> {
     let reseeds_after_trim = run.signals.reason(ModeReason::EvictedTrim);
     let share = share(refusals + reseeds_after_trim, run.outcomes.served())?;
     let hot = hot_decoder(run);
-    (share > 0.0).then_some(Cause::CapacityBinds { room, refusals, reseeds_after_trim, share, hot })
+    (share > 0.0).then_some(Cause::CapacityBinds {
+        room,
+        refusals,
+        reseeds_after_trim,
+        share,
+        hot,
+        remedy: prefill::ROOM_KEYS.into(),
+    })
 }
 
 /// The D with most trims, or without trims most KV transfers, if chance does not explain them.

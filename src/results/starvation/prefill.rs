@@ -19,6 +19,8 @@ const WAIT_FROM_MS: f64 = 1000.0;
 const SELDOM_SHARED: f64 = 0.10;
 /// The hand-off binds when it holds turns for this share of the time that all ok requests took.
 const BINDS_FROM: f64 = 0.10;
+/// Scenario keys that make room on D.
+pub(super) const ROOM_KEYS: &str = "cluster.decode, engine.kv_pool_tokens";
 
 /// Sums over ok turns through P, nanoseconds, beside the E2E of every ok request.
 #[derive(Debug, Default)]
@@ -97,7 +99,7 @@ pub(super) fn decode_room(run: &Diagnosis) -> Option<Cause> {
     let hot = hot_decoder(run).filter(|hot| hot.all_trims == 0);
     // More D are of no use to KV that goes to one of them.
     let spread = "engine.kv_pool_tokens, a policy that spreads over D";
-    let remedy = if hot.is_some() { spread } else { "cluster.decode, engine.kv_pool_tokens" };
+    let remedy = if hot.is_some() { spread } else { ROOM_KEYS };
     Some(Cause::DecodeRoomBinds(HandOff { hot, remedy: remedy.into(), ..held }))
 }
 

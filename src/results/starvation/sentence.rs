@@ -25,10 +25,10 @@ impl Cause {
                 plural(*fallbacks, "turn")
             ),
             Cause::SlotsUneven(slots) => slots.uneven_sentence(),
-            Cause::CapacityBinds { room, refusals, reseeds_after_trim, share, hot } => {
+            Cause::CapacityBinds { room, refusals, reseeds_after_trim, share, hot, remedy } => {
                 let turns = [(*refusals, "turn", "refused for room"), (*reseeds_after_trim, "reseed", "after a trim")];
                 let hot = hot.as_ref().map_or_else(String::new, HotDecoder::sentence);
-                format!("{}; {}{hot}", room.binds_sentence(*share), some_of(&turns))
+                format!("{}; {}{hot} ({remedy})", room.binds_sentence(*share), some_of(&turns))
             }
             Cause::PrefillQueue { mean_queue_ms, mean_ttft_ms, workers, busy_share, queue_peak, .. } => format!(
                 "turns through P wait {} of {} mean TTFT in its queue: {}",
@@ -306,7 +306,7 @@ impl Room {
                 format!("next binder: KV capacity{cap}: {self}")
             }
             Some(cap) if self.sessions_per_worker < f64::from(cap) => {
-                format!("KV capacity binds before the cap of {cap}: {self}")
+                format!("KV capacity binds before the cap of {cap} at any one time: {self}")
             }
             Some(cap) => format!("KV capacity binds at times within the cap of {cap}"),
             None => format!("KV capacity binds: {self}"),

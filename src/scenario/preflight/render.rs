@@ -144,7 +144,7 @@ fn direct(direct: &DirectShare) -> String {
         (true, false) if is_range(direct) => format!("slots bind {alone}, KV capacity may too"),
         (true, false) => format!("slots bind {alone}"),
         (false, true) => format!("KV capacity binds {alone}"),
-        (true, true) if by_slots < by_capacity => format!("slots bind before KV capacity {alone}"),
+        (true, true) if by_slots < by_capacity => format!("slots bind before KV capacity over all sessions {alone}"),
         (true, true) if by_slots > by_capacity => format!("KV capacity binds before slots {alone}"),
         (true, true) => format!("slots and KV capacity bind alike {alone}"),
     };

@@ -122,8 +122,8 @@ fn capacity_is_named_when_it_binds_before_the_cap() {
     let summary = story.summary();
     assert_eq!(
         texts(&summary)[0],
-        "KV capacity binds before the cap of 16: 83K tokens / 35K mean peak context = about 2.4 sessions a D; \
-         27 turns refused for room; 12 of 12 KV transfers on D0"
+        "KV capacity binds before the cap of 16 at any one time: 83K tokens / 35K mean peak context = about 2.4 sessions \
+         a D; 27 turns refused for room; 12 of 12 KV transfers on D0 (cluster.decode, engine.kv_pool_tokens)"
     );
     assert!(!summary.causes.iter().any(|line| matches!(line.cause, Cause::SessionCapStarvation(_))));
     slots(&mut story).cap_max = Some(2);
@@ -193,6 +193,48 @@ fn the_cause_of_most_turns_comes_first() {
         (record.execution_mode, record.mode_reason) = (ExecutionMode::FallbackNoCapacity, ModeReason::NoCapacity);
     });
     assert_eq!(starts(&story.summary())[..3], ["KV capa", "3 slots", "next bi"]);
+}
+
+#[test]
+fn turns_held_up_weigh_with_turns_that_lost_their_path_and_what_chance_explains_is_last() {
+    let mut story = story();
+    for record in story.records.iter_mut().filter(|record| record.prefill_worker.is_some()) {
+        record.prefill_queue_ms = record.ttft_ms.map(|ttft| ttft * 0.9);
+    }
+    story.facts.transfers[0].errors = 2;
+    story.facts.workers[2].restarts = 50;
+    let refused = fallbacks(&mut story).next().unwrap();
+    (refused.outcome, refused.error_class) = (Outcome::Error, Some(ErrorClass::ContextLimit.as_str().into()));
+    let summary = story.summary();
+    let all = texts(&summary);
+    let at = |part: &str| all.iter().position(|text| text.contains(part)).unwrap_or_else(|| panic!("{part}: {all:#?}"));
+    // 35 of 36 turns through P, nine tenths of their TTFT, are more than 27 turns; one request is less.
+    assert_eq!(at("turns through P wait"), 0, "{all:#?}");
+    assert_eq!(at("turns fell back"), 1, "{all:#?}");
+    assert!(at("1 request of 1 session refused") < at("nothing was lost"), "{all:#?}");
+    assert_eq!(at("on no pair more than chance explains"), all.len() - 1, "{all:#?}");
+}
+
+#[test]
+fn failures_are_noted_by_class_once_whatever_their_share() {
+    let mut story = story();
+    story.info.budgets.max_bad_share = 0.1;
+    let noted = |story: &Story| {
+        let text = render::summary(&story.summary(), &Extras::default(), Style::default());
+        text.lines().find(|line| line.contains("failures by class")).map(|line| line.trim().to_owned())
+    };
+    assert_eq!(noted(&story), None);
+    for record in &mut story.records[10..13] {
+        (record.outcome, record.error_class) = (Outcome::Truncated, Some(ErrorClass::SessionNotFound.as_str().into()));
+    }
+    story.records[13].outcome = Outcome::Timeout;
+    let line = noted(&story).unwrap();
+    assert!(line.ends_with("session-not-found 3 (truncated) · unclassified 1 (timeout)"), "{line}");
+    assert!(render::markdown(&story.summary(), &Extras::default()).contains("failures by class: session-not-found 3"));
+    // Above the budget the note on the most common failure says it, with its words.
+    story.info.budgets.max_bad_share = 0.01;
+    assert_eq!(noted(&story), None);
+    assert!(story.summary().integrity.notes[0].starts_with("most common failure: session-not-found"));
 }
 
 #[test]

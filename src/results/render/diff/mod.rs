@@ -11,7 +11,7 @@ use crate::base::words::{count, plural};
 use crate::results::diff::{ComparisonKind, DeltaVerdict, DiffReport, SideFacts, StarvationChange, ThresholdResult};
 use crate::results::{CauseLine, Verdict};
 
-pub(in crate::results) use tables::{figures, session_rows, split_table, split_title, transitions};
+pub(in crate::results) use tables::{figures, session_rows, signed, split_table, split_title, transitions};
 
 use tables::{ROWS, listed, short_percent};
 
@@ -221,8 +221,15 @@ pub(in crate::results) fn sessions(report: &DiffReport) -> Vec<String> {
     if sessions.rows.is_empty() {
         return Vec::new();
     }
+    // There are two ways to count over repeats: the figure of that name has the other.
+    let is_group = report.a.runs.len() > 1 || report.b.runs.len() > 1;
+    let which = if is_group {
+        " (below 20 % in more than half of the repeats; starved_sessions is the mean over them)"
+    } else {
+        ""
+    };
     let mut lines = vec![format!(
-        "starved {} → {}: {} freed, {} became starved, {} in both",
+        "starved{which} {} → {}: {} freed, {} became starved, {} in both",
         sessions.starved_a,
         sessions.starved_b,
         sessions.freed.len(),
@@ -291,6 +298,12 @@ pub(in crate::results) fn outcomes(report: &DiffReport) -> Vec<String> {
         format!("{} → {}: {} (first {})", change.from, change.to, plural(change.count, "request"), change.first)
     });
     [counts.join(" · ")].into_iter().chain(changes).collect()
+}
+
+/// That a gate failed, and how much of it, where it did.
+pub(in crate::results) fn failed(report: &DiffReport) -> Option<String> {
+    let (crossed, all) = (report.thresholds.iter().filter(|result| result.crossed).count(), report.thresholds.len());
+    (crossed > 0).then(|| format!("--fail-on FAILED: {crossed} of {}", plural(all as u64, "condition")))
 }
 
 /// The conditions of `--fail-on`, a line each: `FAIL` or `ok`, and why.

@@ -7,6 +7,7 @@ use crate::base::words::{count, fine_time, percent, rate, seconds, tokens};
 use crate::results::RunFigure;
 use crate::results::diff::{
     DeltaVerdict, DiffReport, MetricDelta, SessionDelta, SessionSide, Split, StarvationChange, Transition,
+    signed as with_sign,
 };
 use crate::results::render::table::{Cell, Column, Table};
 
@@ -184,31 +185,26 @@ fn shown(value: f64, unit: &str) -> String {
         "index" => format!("{value:.3}"),
         "tokens" => tokens(value),
         "%" => format!("{value:.1}"),
-        unit if unit.ends_with("/s") && value >= 1000.0 => format!("{} /s", count(value.round() as u64)),
+        unit if unit.ends_with("/s") && value >= 99.5 => format!("{} /s", count(value.round() as u64)),
         unit if unit.ends_with("/s") => format!("{} /s", rate(value)),
-        _ if value.fract() == 0.0 => count(value as u64),
+        _ if value.fract() == 0.0 || value >= 999.5 => count(value.round() as u64),
         _ => format!("{value:.1}"),
     }
 }
 
 /// A change; one of a share in points, since per cent of it would be another figure.
-fn signed(value: f64, unit: &str) -> String {
-    let sign = match value {
-        value if value > 0.0 => "+",
-        value if value < 0.0 => "−",
-        _ => "",
+pub(in crate::results) fn signed(value: f64, unit: &str) -> String {
+    let text = match unit {
+        "share" => format!("{:.1} points", value.abs() * 100.0),
+        unit => shown(value.abs(), unit),
     };
-    match unit {
-        "share" => format!("{sign}{:.1} points", value.abs() * 100.0),
-        unit => format!("{sign}{}", shown(value.abs(), unit)),
-    }
+    with_sign(value, &text)
 }
 
 /// What chance makes of a change.
 fn half_width(noise: f64, unit: &str) -> String {
     match unit {
         "share" => format!("± {:.1} points", noise * 100.0),
-        unit if unit.ends_with("/s") => format!("± {noise:.2} /s"),
         unit => format!("± {}", shown(noise, unit)),
     }
 }
@@ -280,4 +276,22 @@ fn session_row(row: &SessionDelta) -> Vec<Cell> {
         on(a),
         on(b),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_separators_one_precision_and_no_sign_without_a_size() {
+        let rates = [0.74, 36.76, 99.6, 367.6, 1291.7].map(|rate| shown(rate, "tokens/s"));
+        assert_eq!(rates, ["0.74 /s", "36.76 /s", "100 /s", "368 /s", "1,292 /s"]);
+        let counts = [5.0, 24.7, 999.96, 12_805.5].map(|n| shown(n, "requests"));
+        assert_eq!(counts, ["5", "24.7", "1,000", "12,806"]);
+        let changes =
+            [(-0.00001, "%"), (-3.7, "%"), (0.00004, "share"), (-0.05, "share"), (-0.0001, "ms"), (0.0, "ms")];
+        let changes = changes.map(|(value, unit)| signed(value, unit));
+        assert_eq!(changes, ["0.0", "−3.7", "0.0 points", "−5.0 points", "−<0.001 ms", "0 ms"]);
+        assert_eq!(half_width(1291.7, "tokens/s"), "± 1,292 /s");
+    }
 }
