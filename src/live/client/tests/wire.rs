@@ -89,12 +89,14 @@ fn stand_still(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// A server in a thread, which sends its answer and then, in a piece of its own, this; the requests that came to it.
-fn that_goes_on(behind: &'static str, leaves: bool) -> (String, Arc<AtomicUsize>) {
+/// A server in a thread, which sends its answer and then, in a piece of its own, this; the requests that came to it, and those
+/// behind whose answers it has gone on.
+fn that_goes_on(behind: &'static str, leaves: bool) -> (String, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let requests = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&requests);
+    let gone_on = Arc::new(AtomicUsize::new(0));
+    let (counted, went_on) = (Arc::clone(&requests), Arc::clone(&gone_on));
     let talk = move |stream: std::net::TcpStream| -> io::Result<()> {
         let mut lines = BufReader::new(stream);
         loop {
@@ -113,6 +115,10 @@ fn that_goes_on(behind: &'static str, leaves: bool) -> (String, Arc<AtomicUsize>
             stand_still(10);
             lines.get_mut().write_all(behind.as_bytes())?;
             if leaves {
+                lines.get_ref().shutdown(std::net::Shutdown::Both)?;
+            }
+            went_on.fetch_add(1, Ordering::Release);
+            if leaves {
                 return Ok(());
             }
         }
@@ -124,22 +130,24 @@ fn that_goes_on(behind: &'static str, leaves: bool) -> (String, Arc<AtomicUsize>
             std::thread::spawn(move || talk(stream).unwrap_or_default());
         }
     });
-    (url, requests)
+    (url, requests, gone_on)
 }
 
 #[test]
 fn what_came_behind_an_answer_is_seen_by_the_next_request_even_if_the_runtime_has_not_heard_of_it() {
     const SECOND: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno";
     for (behind, leaves) in [(SECOND, false), ("", true), (SECOND, true)] {
-        let (url, requests) = that_goes_on(behind, leaves);
+        let (url, requests, gone_on) = that_goes_on(behind, leaves);
         let answers = block_on(async {
             let trace = two_turns();
             let mut rig = Rig::new(&trace, target(&[&url]));
             let mut answers = Vec::new();
-            for _ in 0..20 {
+            for served in 1..=20 {
                 answers.push(rig.finish(generate_of(&trace, 0)).await);
                 // The runtime stands still meanwhile, and hears nothing.
-                stand_still(30);
+                while gone_on.load(Ordering::Acquire) < served {
+                    stand_still(1);
+                }
             }
             answers
         });
