@@ -199,6 +199,7 @@ impl Side {
             time_scale_text: first.run.time_scale_text.clone(),
             driver: first.run.driver.clone(),
             causes: first.causes.clone(),
+            errors: first.errors.clone(),
         }
     }
 

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::Serialize;
 
 use crate::record::{ExecutionMode, ModeReason, Outcome};
-use crate::results::{Better, CauseLine, Outcomes, RunState, Verdict};
+use crate::results::{Better, CauseLine, ErrorGroup, Outcomes, RunState, Verdict};
 
 /// Version of the report; grows when a key changes its meaning or goes away.
 pub const DIFF_VERSION: u32 = 1;
@@ -97,6 +97,8 @@ pub struct SideFacts {
     pub driver: String,
     /// Cause lines of the first run.
     pub causes: Vec<CauseLine>,
+    /// Failures by class of the first run.
+    pub errors: Vec<ErrorGroup>,
 }
 
 /// One run of a side.

@@ -88,6 +88,20 @@ fn a_run_of_nothing_has_a_page_without_charts() {
 }
 
 #[test]
+fn latencies_have_the_units_of_the_markdown_report_with_failures_too() {
+    let mut records: Vec<RequestRecord> =
+        (0..4u32).map(|turn| record("s", turn, u64::from(turn) * 100, 40, ExecutionMode::PdRouter)).collect();
+    records.iter_mut().for_each(|record| record.tpot_ms = Some(6.03));
+    records[3].outcome = Outcome::Truncated;
+    let mut summary = summary(&records);
+    summary.integrity.verdict = crate::results::Verdict::Valid;
+    let shown = run_page(page(&summary, PageTally::default()));
+    let start = shown.find("with failures as endless").expect("a table with failures");
+    let table = &shown[start..start + shown[start..].find("</table>").unwrap()];
+    assert!(table.contains("6.03 ms") && table.contains("40.0 ms") && !table.contains("0.0"), "{table}");
+}
+
+#[test]
 fn the_strip_shows_the_longest_path_and_every_failure() {
     let mut records = vec![
         record("a", 1, 0, 1000, ExecutionMode::PdRouterTurn1),

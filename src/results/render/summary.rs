@@ -244,13 +244,17 @@ fn below(summary: &RunSummary) -> Option<String> {
 
 /// What to know before the numbers; failures by class where no note names the most common one.
 pub(super) fn notes(summary: &RunSummary) -> Vec<String> {
-    let notes = summary.integrity.notes.iter().cloned();
-    if summary.errors.is_empty() || summary.integrity.notes.iter().any(|note| note.starts_with(MOST_COMMON)) {
-        return notes.collect();
-    }
+    let is_named = summary.integrity.notes.iter().any(|note| note.starts_with(MOST_COMMON));
+    let failures = by_class(&summary.errors).filter(|_| !is_named);
+    let failures = failures.map(|classes| format!("failures by class: {classes}"));
+    summary.integrity.notes.iter().cloned().chain(failures).collect()
+}
+
+/// Failures by class, where there are any: `session-not-found 2 (truncated)`.
+pub(super) fn by_class(errors: &[ErrorGroup]) -> Option<String> {
     let class = |group: &ErrorGroup| format!("{} {} ({})", group.class, count(group.count), group.outcome);
-    let classes: Vec<String> = summary.errors.iter().map(class).collect();
-    notes.chain([format!("failures by class: {}", classes.join(" · "))]).collect()
+    let classes: Vec<String> = errors.iter().map(class).collect();
+    (!classes.is_empty()).then(|| classes.join(" · "))
 }
 
 pub(in crate::results) fn starved(starved: &Starved) -> String {

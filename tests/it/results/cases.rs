@@ -2,7 +2,7 @@
 
 use pdreplay::record::{Outcome, RequestRecord};
 use pdreplay::results::render::{self, Extras, Format, Style};
-use pdreplay::results::{Cause, Metric, Percentiles, Verdict};
+use pdreplay::results::{Cause, Metric, Percentiles, RunInfo, Verdict};
 
 use super::{facts, info, json, records, request, summarise, summarise_with};
 
@@ -185,7 +185,9 @@ fn where_the_whole_run_is_below_the_line_nobody_is_called_starved() {
     let first = records[0].turn_id;
     let goes_direct = |id: &str| ["s1", "s2", "s3"].contains(&id);
     records.retain(|record| !goes_direct(&record.session_id) || record.turn_id <= first + 1);
-    let summary = summarise(&records);
+    let requests = records.len() as u64;
+    let info = RunInfo { mechanism: "kvc".into(), ..info(requests, 0) };
+    let summary = summarise_with(&records, Percentiles::default(), &facts(requests, &[]), &info);
     let fairness = &summary.fairness;
     assert_eq!((fairness.histogram, fairness.two_peaked, fairness.direct_share), ([3, 0, 0, 0, 3], true, Some(0.1)));
     assert_eq!(fairness.starved, None);

@@ -5,6 +5,7 @@ use pdreplay::results::diff::{
     COLUMNS, Comparison, ComparisonKind, DeltaVerdict, DiffReport, Difference, Options, Origin, Refused, Requests,
     RunInput, SideInput, StarvationChange,
 };
+use pdreplay::results::page::diff_page;
 use pdreplay::results::render::{self, Style};
 use pdreplay::results::{Batch, Percentile, Percentiles, RunInfo, RunState, RunSummary};
 use serde_json::{Value, json};
@@ -328,6 +329,43 @@ fn sessions_that_were_freed_or_became_starved_are_named_with_the_causes_of_both_
     assert!(!report.is_crossed() && text(&report).contains("freed: s3 (direct 0 % → 100 %, session-cap)"));
     let back = compare(vec![told(&freed())], vec![told(&story())], options(&["became_starved>0"])).unwrap();
     assert_eq!((back.sessions.became_starved.len(), back.is_crossed()), (3, true));
+}
+
+#[test]
+fn a_page_says_first_that_a_gate_failed() {
+    let gate =
+        |gates: &[&str]| diff_page(&compare(vec![told(&story())], vec![told(&freed())], options(gates)).unwrap());
+    let said = "<strong>--fail-on FAILED: 1 of 2 conditions · figures: ";
+    assert!(gate(&["freed_sessions>2", "became_starved>0"]).contains(said));
+    let kept = gate(&["became_starved>0"]);
+    assert!(!kept.contains("FAILED") && kept.contains("does not cross became_starved"), "{kept}");
+}
+
+#[test]
+fn groups_say_how_their_starved_sessions_are_counted_and_single_runs_need_not() {
+    let starved = |a: Vec<RunInput>, b| {
+        let report = compare(a, b, options(&[])).unwrap();
+        text(&report).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let one = starved(vec![told(&story())], vec![told(&freed())]);
+    assert!(one.contains("starved 3 → 0: 3 freed"), "{one}");
+    let group = || vec![told(&story()), told(&freed()), told(&story())];
+    let many = starved(group(), vec![told(&freed()), told(&freed())]);
+    let said =
+        "starved (below 20 % in more than half of the repeats; starved_sessions is the mean over them) 3 → 0: 3 freed";
+    assert!(many.contains(said), "{many}");
+}
+
+#[test]
+fn requests_that_end_otherwise_have_the_class_of_their_failure() {
+    let mut failing = freed();
+    let failed = &mut failing.records[4];
+    (failed.outcome, failed.error_class) = (Outcome::Truncated, Some("session-not-found".into()));
+    let report = compare(vec![told(&freed())], vec![told(&failing)], options(&[])).unwrap();
+    let text = text(&report);
+    assert!(text.contains("ok → truncated: 1 request"), "{text}");
+    assert!(text.contains("failures of B by class: session-not-found 1 (truncated)"), "{text}");
+    assert!(!text.contains("failures of A"), "{text}");
 }
 
 #[test]

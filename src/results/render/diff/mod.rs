@@ -6,6 +6,7 @@
 mod tables;
 
 use super::page::{Page, wrap};
+use super::summary::by_class;
 use super::table::{BOLD, Format, RED, Style, Table, in_markdown, paint, visible};
 use crate::base::words::{count, plural};
 use crate::results::diff::{ComparisonKind, DeltaVerdict, DiffReport, SideFacts, StarvationChange, ThresholdResult};
@@ -297,7 +298,12 @@ pub(in crate::results) fn outcomes(report: &DiffReport) -> Vec<String> {
     let changes = report.outcomes.changes.iter().take(ROWS).map(|change| {
         format!("{} → {}: {} (first {})", change.from, change.to, plural(change.count, "request"), change.first)
     });
-    [counts.join(" · ")].into_iter().chain(changes).collect()
+    let failures = [("A", &report.a), ("B", &report.b)].into_iter().filter_map(|(name, side)| {
+        // Of one run: the counts above are of all repeats.
+        let first = if side.runs.len() > 1 { ", first run" } else { "" };
+        Some(format!("failures of {name} by class{first}: {}", by_class(&side.errors)?))
+    });
+    [counts.join(" · ")].into_iter().chain(changes).chain(failures).collect()
 }
 
 /// That a gate failed, and how much of it, where it did.
