@@ -116,7 +116,7 @@ fn a_report_of_a_sweep_is_its_table() {
 
 #[test]
 fn starvation_is_judged_of_the_cells_that_are_chosen() {
-    let text = "[axes]\ncap = [0, 64]\n[set]\nreplay.time_scale = 1\n[sweep]\nscenario = \"v3-1p7d\"\n";
+    let text = "[axes]\ncap = [1, 64]\n[set]\ncluster.decode = 1\n[sweep]\nscenario = \"v3-1p7d\"\n";
     let scratch = sweeping(text);
     fs::copy(root().join("traces/sample-6.jsonl"), scratch.join("trace.jsonl")).unwrap();
     sweep(&scratch, &[]).code(0);
@@ -124,14 +124,16 @@ fn starvation_is_judged_of_the_cells_that_are_chosen() {
     let starved = |ix: usize| report["cells"][ix]["figures"]["starved_sessions"].as_f64().unwrap();
     assert!(starved(0) > 0.0 && starved(1) == 0.0, "{report:#}");
     let all = sweep(&scratch, &["--fail-on-starvation"]).code(1);
-    assert!(all.stderr.contains("sessions starve in 1 of 2 cells: cells/cap-0 (--fail-on"), "{}", all.stderr);
-    sweep(&scratch, &["--fail-on-starvation", "--filter", "cap=0"]).code(1);
+    assert!(all.stderr.contains("sessions starve in 1 of 2 cells: cells/cap-1 (--fail-on"), "{}", all.stderr);
+    sweep(&scratch, &["--fail-on-starvation", "--filter", "cap=1"]).code(1);
     sweep(&scratch, &["--fail-on-starvation", "--filter", "cap=64"]).code(0);
 }
 
 #[test]
 fn a_table_in_a_pipe_is_whole_and_markdown_has_its_columns() {
-    let scratch = sweeping(SWEEP);
+    let scratch = sweeping(
+        &(SWEEP.to_owned() + "\"engine.kv_pool_tokens\" = [80000, 90000]\n\"replay.think_scale\" = [1, 10]\n"),
+    );
     let ran = sweep(&scratch, &["--set", "slo.ttft_ms=2000"]).code(0);
     assert!(
         !ran.stdout.contains('…') && ran.stdout.contains("predicted ≤") && !ran.stdout.contains("left out"),
