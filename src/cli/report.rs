@@ -179,7 +179,7 @@ impl ReportArgs {
             return Err(of_one_run(&self.run, "a sweep", flag)
                 .hint(format!("give one of its cells, such as {}/{cell}", folder.display())));
         }
-        sweep::show(report, folder, &self.page, self.output.asked(), terminal)?;
+        sweep::show(report, folder, &self.page, self.output.asked(), sweep::Ended::Unknown, terminal)?;
         Ok(self.output.exit(Exit::Ok, report.most_starved(), terminal))
     }
 

@@ -64,6 +64,13 @@ impl Terminal {
     }
 }
 
+impl Terminal {
+    /// How a wide table is written to stdout: nothing is cut where no terminal would break it.
+    pub fn table_style(&self) -> Style {
+        if std::io::stdout().is_terminal() { self.style } else { Style { width: usize::MAX, ..self.style } }
+    }
+}
+
 fn is_able() -> bool {
     env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

@@ -29,6 +29,9 @@ pub struct Band {
 /// Widest narrow band, as a share of its median.
 const NARROW: f64 = 0.005;
 
+/// Half width, as a share of the largest value, below which it is what rounding leaves of equal values.
+const ROUNDING: f64 = 1e-12;
+
 /// Bands of `figures` over runs; one that no run has is left out.
 pub fn bands<'a>(figures: &[Figure], runs: impl Iterator<Item = &'a Figures> + Clone) -> Vec<Band> {
     let band = |figure: &Figure| Band::of(*figure, runs.clone().filter_map(|run| run.get(*figure)).collect());
@@ -45,6 +48,7 @@ impl Band {
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let median = (values[(n - 1) / 2] + values[n / 2]) / 2.0;
         let ci95 = t_quantile(0.95, n as u64 - 1).map(|t| t * (squares / (n - 1) as f64 / n as f64).sqrt());
+        let ci95 = ci95.map(|half| if half <= ROUNDING * max.abs().max(min.abs()) { 0.0 } else { half });
         Some(Band { figure, n, min, median, max, mean, ci95 })
     }
 
@@ -88,6 +92,14 @@ mod tests {
         assert_eq!((band.n, band.min, band.median, band.max, band.mean), (3, 1.0, 2.0, 3.0, 2.0));
         // s = 1, t(2) = 4.303: 4.303 / √3.
         assert!((band.ci95.unwrap() - 2.4843).abs() < 1e-3);
+    }
+
+    #[test]
+    fn equal_values_have_no_interval_made_of_rounding() {
+        for value in [0.1, 1234.567_89, 7e-9] {
+            assert_eq!(Band::of(Figure::P50_E2E, vec![value; 3]).unwrap().ci95, Some(0.0), "{value}");
+        }
+        assert!(Band::of(Figure::P50_E2E, vec![0.1, 0.1 + 1e-9]).unwrap().ci95.unwrap() > 0.0);
     }
 
     #[test]

@@ -115,6 +115,36 @@ fn a_report_of_a_sweep_is_its_table() {
 }
 
 #[test]
+fn starvation_is_judged_of_the_cells_that_are_chosen() {
+    let text = "[axes]\ncap = [1, 64]\n[set]\ncluster.decode = 1\n[sweep]\nscenario = \"v3-1p7d\"\n";
+    let scratch = sweeping(text);
+    fs::copy(root().join("traces/sample-6.jsonl"), scratch.join("trace.jsonl")).unwrap();
+    sweep(&scratch, &[]).code(0);
+    let report = scratch.json("outputs/caps/sweep.json");
+    let starved = |ix: usize| report["cells"][ix]["figures"]["starved_sessions"].as_f64().unwrap();
+    assert!(starved(0) > 0.0 && starved(1) == 0.0, "{report:#}");
+    let all = sweep(&scratch, &["--fail-on-starvation"]).code(1);
+    assert!(all.stderr.contains("sessions starve in 1 of 2 cells: cells/cap-1 (--fail-on"), "{}", all.stderr);
+    sweep(&scratch, &["--fail-on-starvation", "--filter", "cap=1"]).code(1);
+    sweep(&scratch, &["--fail-on-starvation", "--filter", "cap=64"]).code(0);
+}
+
+#[test]
+fn a_table_in_a_pipe_is_whole_and_markdown_has_its_columns() {
+    let scratch = sweeping(
+        &(SWEEP.to_owned() + "\"engine.kv_pool_tokens\" = [80000, 90000]\n\"replay.think_scale\" = [1, 10]\n"),
+    );
+    let ran = sweep(&scratch, &["--set", "slo.ttft_ms=2000"]).code(0);
+    assert!(
+        !ran.stdout.contains('…') && ran.stdout.contains("predicted ≤") && !ran.stdout.contains("left out"),
+        "{ran:?}"
+    );
+    let markdown = scratch.run(&["report", "outputs/caps", "--format", "markdown"]).code(0).stdout;
+    let head = markdown.lines().next().unwrap();
+    assert!(head.ends_with("| in SLO | bad | predicted ≤ | direct | starved |") && !head.contains("_ms"), "{markdown}");
+}
+
+#[test]
 fn what_is_done_is_kept_and_what_was_damaged_is_run_again() {
     let scratch = sweeping(SWEEP);
     sweep(&scratch, &[]).code(0);
@@ -151,6 +181,13 @@ fn a_changed_sweep_keeps_the_cells_that_still_fit() {
     let pools = SWEEP.replace("[axes]", "[set]\nengine.kv_pool_tokens = 90000\n[axes]");
     scratch.write("caps.toml", &pools);
     sweep(&scratch, &[]).refused(&["8 cells of another sweep file, trace or version", "--overwrite", "--name"]);
+    sweep(&scratch, &[]).refused(&["engine.kv_pool_tokens is ", ", here 90000"]);
+    let set = ["--set", "slo.ttft_ms=2000", "--set", "engine.kv_pool_tokens=90000"];
+    scratch.write("caps.toml", SWEEP);
+    let refused =
+        ["8 cells without this --set: cells/sticky_cap-2_s42", "slo.ttft_ms is ", ", here 2000", "--overwrite"];
+    sweep(&scratch, &set).refused(&refused);
+    scratch.write("caps.toml", &pools);
     assert_eq!(states(&scratch, "caps").len(), 12, "nothing was touched");
     let ran = sweep(&scratch, &["--overwrite"]).code(0);
     assert!(ran.stderr.contains("4 folders in cells/ belong to no cell of this sweep"), "{}", ran.stderr);
@@ -209,18 +246,21 @@ fn live_cells_run_one_after_another_each_on_a_cold_cluster() {
 fn a_dry_run_prints_the_cells_and_writes_nothing() {
     let scratch = sweeping(SWEEP);
     let ran = sweep(&scratch, &["--dry-run"]).code(0);
-    assert_eq!(ran.stdout.lines().filter(|line| line.ends_with("missing")).count(), 8, "{}", ran.stdout);
+    assert_eq!(ran.stdout.lines().filter(|line| line.ends_with("planned")).count(), 8, "{}", ran.stdout);
     assert!(
         ran.stdout.contains("8 cells to run on ") && ran.stdout.contains("(cell 1 was simulated in "),
         "{}",
         ran.stdout
     );
+    assert!(ran.stdout.contains("on disk: about 0.1 MB a cell") && !ran.stdout.contains("error"), "{}", ran.stdout);
     assert!(!scratch.join("outputs").exists());
     let json: Value =
         serde_json::from_str(&sweep(&scratch, &["--dry-run", "--format", "json"]).code(0).stdout).unwrap();
     assert!(json["estimate"]["expected_s"].as_f64().is_some() && json["cells"].as_array().unwrap().len() == 8);
     sweep(&scratch, &["--filter", "seed=43", "--filter", "cap=2"]).code(0);
     assert_eq!(states(&scratch, "caps").iter().filter(|state| *state == "done").count(), 2);
+    let done = sweep(&scratch, &["--filter", "seed=43", "--filter", "cap=2"]).code(0);
+    assert!(done.stderr.contains("the same command without --filter runs them"), "{}", done.stderr);
     let ran = sweep(&scratch, &["--dry-run"]).code(0);
     assert!(ran.stdout.contains("6 cells to run on"), "{}", ran.stdout);
     sweep(&scratch, &["--filter", "cap=3"]).refused(&["--filter cap=3: the axis has no such value", "values: 2, 4"]);
@@ -294,7 +334,12 @@ fn ctrl_c_keeps_what_is_done_and_the_same_command_goes_on() {
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let ran = Ran::of(child.wait_with_output().unwrap()).code(130);
-    assert!(ran.stderr.contains("cells have not run to their end: the same command"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("interrupted: ")
+            && ran.stderr.contains("cells have not run to their end: the same command"),
+        "{}",
+        ran.stderr
+    );
     // The first point has a row, whole or not; the trace is short, so its run may be one without a headline.
     assert!(ran.stdout.lines().any(|line| line.starts_with("sticky    2 ")), "{}", ran.stdout);
     let done = states(&scratch, "caps").iter().filter(|state| *state == "done").count();

@@ -7,7 +7,7 @@ use std::io;
 use clap::Args;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::index::reasons::{is_wide, style, with_reasons};
+use crate::cli::index::reasons::{is_wide, with_reasons};
 use crate::cli::index::{AskArgs, failure};
 use crate::cli::output::FormatName;
 use crate::cli::stdout;
@@ -63,7 +63,7 @@ pub fn run(args: &QueryArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.json {
         stdout::print_json(&reply)?;
     } else {
-        stdout::print(&shown(&reply, args.format.format(), style(terminal)))?;
+        stdout::print(&shown(&reply, args.format.format(), terminal.table_style()))?;
         if reply.matches.is_empty() && args.format.format() == Format::Table {
             terminal.messages.note("the index follows no stream");
         }

@@ -1,14 +1,6 @@
 //! A table with a row for each stream, and below a row why its stream is not in step.
 
-use std::io::IsTerminal;
-
-use crate::cli::terminal::Terminal;
 use crate::results::render::{Format, Style, Table};
-
-/// How stdout is written to: nothing is cut where no terminal would break it.
-pub(super) fn style(terminal: &Terminal) -> Style {
-    if std::io::stdout().is_terminal() { terminal.style } else { Style { width: usize::MAX, ..terminal.style } }
-}
 
 /// Whether a table is wider than what it is written to.
 pub(super) fn is_wide(table: &Table, style: Style) -> bool {

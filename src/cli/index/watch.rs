@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::index::reasons::{is_wide, style, with_reasons};
+use crate::cli::index::reasons::{is_wide, with_reasons};
 use crate::cli::index::screen::{Size, frame};
 use crate::cli::index::{AskArgs, failure, now};
 use crate::cli::signals::Signals;
@@ -55,7 +55,7 @@ pub fn run(args: &WatchArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let ask = args.ask.open(terminal)?;
     if args.once {
         let reply = ask.streams().map_err(failure)?;
-        stdout::print(&shown(&reply, style(terminal)))?;
+        stdout::print(&shown(&reply, terminal.table_style()))?;
         return Ok(Exit::Ok);
     }
     let signals = Signals::install()?;

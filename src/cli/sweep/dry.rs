@@ -1,6 +1,6 @@
 //! `sweep --dry-run`: the cells, and how long they will take, measured on the first of them.
 
-use std::io;
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use serde::Serialize;
@@ -46,6 +46,43 @@ struct Estimate {
     expected_s: f64,
     /// How that is known.
     basis: String,
+    /// Bytes that the lines of one cell take (`requests.jsonl` and `events.jsonl`), those of the first that can run; null of a
+    /// live sweep.
+    cell_line_bytes: Option<u64>,
+}
+
+impl Estimate {
+    fn words(&self) -> String {
+        let (cells, threads) = (plural(self.cells as u64, "cell"), plural(self.threads as u64, "thread"));
+        let mut text = format!("{cells} to run on {threads}: {} ({})\n", about(self.expected_s), self.basis);
+        if let Some(bytes) = self.cell_line_bytes {
+            let all = megabytes(bytes * self.cells as u64);
+            text += &format!(
+                "on disk: about {} a cell, {all} in all; tables and summaries take a little more\n",
+                megabytes(bytes)
+            );
+        }
+        text
+    }
+}
+
+/// An estimate, no finer than it is good for.
+fn about(wall_s: f64) -> String {
+    match wall_s {
+        s if s < 1.0 => "less than a second".into(),
+        s if s < 90.0 => format!("about {s:.0} s"),
+        s if s < 5400.0 => format!("about {:.0} min", s / 60.0),
+        s => format!("about {:.1} h", s / 3600.0),
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    match bytes as f64 / 1e6 {
+        mb if mb < 0.1 => "0.1 MB".into(),
+        mb if mb < 10.0 => format!("{mb:.1} MB"),
+        mb if mb < 1e3 => format!("{mb:.0} MB"),
+        mb => format!("{:.1} GB", mb / 1e3),
+    }
 }
 
 #[derive(Serialize)]
@@ -74,16 +111,11 @@ pub fn run(
         stdout::print(&json(&Whole { estimate, report: &report }))?;
         return Ok(Exit::Ok);
     }
-    let mut text = sweep_cells(&report, &is_asked).render(dry.format, terminal.style);
+    let mut text = sweep_cells(&report, "planned", &is_asked).render(dry.format, terminal.table_style());
     if dry.format == Format::Table {
         text += "\n";
         text += &match estimate {
-            Some(Estimate { cells, threads, expected_s, basis }) => format!(
-                "{} to run on {}: about {} ({basis})\n",
-                plural(cells as u64, "cell"),
-                plural(threads as u64, "thread"),
-                seconds(expected_s * 1e3)
-            ),
+            Some(estimate) => estimate.words(),
             None => "nothing to run\n".to_owned(),
         };
     }
@@ -99,16 +131,23 @@ fn measured(dry: &Dry, to_run: &[SweepCell]) -> Result<Option<Estimate>, Failure
         let Ok(setup) = Setup::new(&scenario, &trace, "") else { continue };
         let began = wall_now();
         // One that breaks takes its time, too.
-        let _ = sim::drive(&trace, setup, &mut Nobody);
+        let mut lines = Lines::default();
+        let _ = sim::drive(&trace, setup, &mut lines);
         let one_s = began.elapsed().as_secs_f64();
         let threads = dry.threads.min(to_run.len());
         let basis = format!(
-            "cell {} was simulated in {} on one thread; writing is not counted, and other cells may take longer or less",
+            "cell {} was simulated in {} on one thread; writing is not counted in full, and other cells may take longer or less",
             cell.number,
             seconds(one_s * 1e3)
         );
         let expected_s = one_s * to_run.len().div_ceil(threads) as f64;
-        return Ok(Some(Estimate { cells: to_run.len(), threads, expected_s, basis }));
+        return Ok(Some(Estimate {
+            cells: to_run.len(),
+            threads,
+            expected_s,
+            basis,
+            cell_line_bytes: Some(lines.bytes),
+        }));
     }
     Ok(None)
 }
@@ -122,19 +161,48 @@ fn planned(dry: &Dry, to_run: &[SweepCell]) -> Result<Option<Estimate>, Failure>
         expected_s += preflight(&scenario, &trace).planned_s / scenario.live.emulation_speed;
     }
     let basis = "the schedules of the cells one after another; what waits or comes late is not counted".into();
-    Ok((!to_run.is_empty()).then_some(Estimate { cells: to_run.len(), threads: 1, expected_s, basis }))
+    Ok((!to_run.is_empty()).then_some(Estimate {
+        cells: to_run.len(),
+        threads: 1,
+        expected_s,
+        basis,
+        cell_line_bytes: None,
+    }))
 }
 
-/// Looks at nothing.
-struct Nobody;
+/// Measures the lines that a run would write.
+#[derive(Default)]
+struct Lines {
+    bytes: u64,
+}
 
-impl Observer for Nobody {
-    fn record(&mut self, _: &RequestRecord, _: &[TokenRun]) -> io::Result<()> {
+impl Lines {
+    fn push(&mut self, line: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut *self, line)?;
+        // The line feed.
+        self.bytes += 1;
         Ok(())
     }
+}
 
-    fn ledger(&mut self, _: &LedgerEvent) -> io::Result<()> {
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Observer for Lines {
+    fn record(&mut self, record: &RequestRecord, _: &[TokenRun]) -> io::Result<()> {
+        self.push(record)
+    }
+
+    fn ledger(&mut self, event: &LedgerEvent) -> io::Result<()> {
+        self.push(event)
     }
 
     fn progress(&mut self, _: &Progress) -> ControlFlow<()> {

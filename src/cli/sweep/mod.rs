@@ -3,6 +3,7 @@
 //! Reading order: `plan` (the cells), `folder` (which are done), `run` (the pool), `show` (what is printed). Invariant: the
 //! folder of a sweep belongs to one process at a time, and what is done is never run again unless that was asked for.
 
+mod differs;
 mod display;
 mod dry;
 mod filter;
@@ -30,7 +31,6 @@ use crate::cli::page::PageArgs;
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
-use crate::results::Figure;
 use crate::results::render::Format;
 use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport};
 use crate::scenario::sweep::{Sweep, SweepFlags, load_sweep};
@@ -41,7 +41,8 @@ use folder::{Found, SweepFolder, found, take_result};
 use plan::{Plan, Traces};
 use run::Runner;
 
-pub use show::{read_sweep, show};
+use show::starving;
+pub use show::{Ended, read_sweep, show};
 
 /// Causes named when no cell can run.
 const NAMED_CAUSES: usize = 5;
@@ -88,7 +89,8 @@ pub struct SweepArgs {
     /// Any scenario key for all cells, over the base scenario; may be repeated. Not the key of an axis.
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Scenario")]
     set: Vec<String>,
-    /// End with exit 1 when in a run that keeps sessions on D less than 20 % of a session's later turns went direct.
+    /// End with exit 1 when in a run that keeps sessions on D less than 20 % of a session's later turns went direct; with
+    /// --filter, in one of the cells it chooses.
     #[arg(long, help_heading = "Output")]
     fail_on_starvation: bool,
     /// Run points although policy, mechanism and router do not fit together.
@@ -180,15 +182,9 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     }
     let folder = SweepFolder::claim(&args.output_dir, name, args.fresh)?;
     let others = take_done(folder.path(), &mut rows);
-    if let Some(first) = others.first().filter(|_| !args.overwrite) {
-        let (count, path) = (others.len(), folder.path().display());
-        return Err(Failure::input(format!(
-            "{path} holds {} of another sweep file, trace or version of pdreplay: {first}{}",
-            plural(count as u64, "cell"),
-            if count > 1 { ", …" } else { "" }
-        ))
-        .hint("--overwrite runs them again and keeps the cells that still fit")
-        .hint("give another --name to keep both"));
+    if !others.is_empty() && !args.overwrite {
+        let others: Vec<&SweepCell> = others.iter().map(|ix| &rows[*ix]).collect();
+        return Err(differs::refuse(&plan, folder.path(), &others, &args.set));
     }
     signals.end_at_once(false);
     sweep_cells(
@@ -249,14 +245,12 @@ fn sweep_cells(
         return Err(failure.hint(format!("the same command goes on with the {missing} that are missing")));
     }
     written?;
-    show(&report, folder.path(), &args.page, args.format.map(FormatName::format), terminal)?;
+    let ended = if left > 0 && signals.caught().is_some() { Ended::Interrupted } else { Ended::Asked };
+    show(&report, folder.path(), &args.page, args.format.map(FormatName::format), ended, terminal)?;
     let exit = exit_of(&report, left, signals, chosen);
-    let starved = report.cells.iter().filter_map(|cell| cell.result.as_ref()?.figures.get(Figure::STARVED_SESSIONS));
-    let points = starved.filter(|count| *count > 0.0).count();
-    if args.fail_on_starvation && points > 0 {
-        terminal
-            .messages
-            .warning(format!("sessions starve in {} (--fail-on-starvation)", plural(points as u64, "cell")));
+    let starving = if args.fail_on_starvation { starving(&report, |cell| chosen.takes(cell)) } else { None };
+    if let Some(words) = starving {
+        terminal.messages.warning(format!("{words} (--fail-on-starvation)"));
         return Ok(if exit == Exit::Ok { Exit::Broke } else { exit });
     }
     Ok(exit)
@@ -300,15 +294,15 @@ fn refuse_all(rows: &[SweepCell], chosen: &Chosen) -> Result<(), Failure> {
         .hint("--allow-conflict runs pairs of policy, mechanism and router that do not fit together"))
 }
 
-/// Takes the results of cells that are done; gives the folders of those that are another sweep's.
-fn take_done(path: &std::path::Path, rows: &mut [SweepCell]) -> Vec<String> {
+/// Takes the results of cells that are done; gives the places of those whose folders hold another run.
+fn take_done(path: &std::path::Path, rows: &mut [SweepCell]) -> Vec<usize> {
     let mut others = Vec::new();
-    for row in rows.iter_mut().filter(|row| row.state == CellState::Missing) {
+    for (ix, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.state == CellState::Missing) {
         match found(path, row) {
             Found::Done => {
                 take_result(path, row);
             }
-            Found::Other => others.push(row.folder.clone()),
+            Found::Other => others.push(ix),
             Found::Nothing | Found::Unfinished => {}
         }
     }

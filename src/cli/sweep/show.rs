@@ -13,7 +13,7 @@ use crate::cli::sweep::folder::{Found, found, take_result};
 use crate::cli::terminal::Terminal;
 use crate::results::Figure;
 use crate::results::page::sweep_page;
-use crate::results::render::{Format, KNEE, knees, sweep_cells, sweep_groups, visible};
+use crate::results::render::{Format, KNEE, Style, fitted_groups, knees, sweep_cells, sweep_groups, visible};
 use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, SweepReport};
 
 /// The sweep at `path`, its folder or its `sweep.json`; `None` when there is none. Cells that ended since the file was written
@@ -32,6 +32,20 @@ pub fn read_sweep(path: &Path, terminal: &Terminal) -> Result<Option<SweepReport
     Ok(Some(if changed { SweepReport::new(report.sweep, report.cells) } else { report }))
 }
 
+/// How a sweep came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// All cells that were asked for came to an end; a filter may have left out others.
+    Asked,
+    /// By a signal.
+    Interrupted,
+    /// Not known: it is looked at from outside, and may be under way.
+    Unknown,
+}
+
+/// Cells named that starve.
+const NAMED: usize = 3;
+
 /// Axes along which another load or another trace is sent.
 const LOAD: [&str; 4] = ["time_scale", "arrival_scale", "think_scale", "scenario"];
 
@@ -41,6 +55,7 @@ pub fn show(
     folder: &Path,
     page: &PageArgs,
     asked: Option<Format>,
+    ended: Ended,
     terminal: &Terminal,
 ) -> Result<(), Failure> {
     if let Some(target) = &page.html {
@@ -49,19 +64,26 @@ pub fn show(
     if page.leaves_stdout(asked.is_some()) {
         print(report, asked.unwrap_or_default(), terminal)?;
     }
-    tell(report, folder, terminal);
+    tell(report, folder, ended, terminal);
     Ok(())
 }
 
 fn print(report: &SweepReport, format: Format, terminal: &Terminal) -> Result<(), Failure> {
-    let style = terminal.style;
+    let style = terminal.table_style();
     terminal.messages.settle();
     let text = match format {
         Format::Json => json(report),
-        Format::Csv | Format::Markdown => sweep_groups(report).render(format, style),
+        Format::Csv => sweep_groups(report).render(format, style),
+        Format::Markdown => sweep_groups(report).as_on_terminal().render(format, style),
         Format::Table => {
             let mut text = format!("{}\n\n", visible(&headline(report)));
-            text += &sweep_groups(report).render(format, style);
+            let (table, without) = fitted_groups(report, style.width);
+            text += &table.render(format, Style { width: usize::MAX, ..style });
+            if !without.is_empty() {
+                let without = without.join(", ");
+                text +=
+                    &format!("left out, as the terminal is narrow: {without}; --format csv or --html FILE has them\n");
+            }
             if report.knees.iter().any(|knee| knee.knee.is_some()) {
                 text += &format!("\n{KNEE}\n{}", knees(report).render(format, style));
             } else if !report.knees.is_empty() {
@@ -69,7 +91,8 @@ fn print(report: &SweepReport, format: Format, terminal: &Terminal) -> Result<()
             }
             let is_broken = |cell: &SweepCell| matches!(cell.state, CellState::Failed | CellState::Refused);
             if report.cells.iter().any(is_broken) {
-                text += &format!("\n{}", sweep_cells(report, is_broken).render(format, style));
+                text +=
+                    &format!("\n{}", sweep_cells(report, CellState::Missing.as_str(), is_broken).render(format, style));
             }
             text
         }
@@ -107,17 +130,36 @@ fn why_no_knee(report: &SweepReport) -> String {
     words.join("; ")
 }
 
-fn tell(report: &SweepReport, folder: &Path, terminal: &Terminal) {
+/// In how many of the cells that `is_meant` takes sessions starve, and the first of those; `None` when in none.
+pub fn starving(report: &SweepReport, is_meant: impl Fn(&SweepCell) -> bool) -> Option<String> {
+    let starved = |cell: &SweepCell| cell.result.as_ref()?.figures.get(Figure::STARVED_SESSIONS);
+    let meant: Vec<&SweepCell> = report.cells.iter().filter(|cell| cell.result.is_some() && is_meant(cell)).collect();
+    let found: Vec<&SweepCell> = meant.iter().copied().filter(|cell| starved(cell).is_some_and(|n| n > 0.0)).collect();
+    let word = |cell: &&SweepCell| cell.folder.clone();
+    let named: Vec<String> = found.iter().take(NAMED).map(word).collect();
+    let more = if found.len() > NAMED { ", …" } else { "" };
+    let all = plural(meant.len() as u64, "cell");
+    (!found.is_empty()).then(|| format!("sessions starve in {} of {all}: {}{more}", found.len(), named.join(", ")))
+}
+
+/// What to do about cells that have not run to their end.
+fn how_on(ended: Ended) -> [&'static str; 2] {
+    match ended {
+        Ended::Asked => ["", "the same command without --filter runs them"],
+        Ended::Interrupted => ["interrupted: ", "the same command goes on with them"],
+        Ended::Unknown => ["", "the command of the sweep goes on with them, without the --filter if it had one"],
+    }
+}
+
+fn tell(report: &SweepReport, folder: &Path, ended: Ended, terminal: &Terminal) {
     let (counts, path) = (&report.counts, folder.display());
     if let Some(what) = &report.sweep.between_cells {
         terminal.messages.note(format!("between two cells: {what}"));
     }
     if counts.missing > 0 {
-        let text = format!(
-            "{} of {} cells have not run to their end: the same command goes on with them, a --filter leaves out some",
-            counts.missing, counts.planned
-        );
-        terminal.messages.warning(text);
+        let [why, how] = how_on(ended);
+        let (missing, planned) = (counts.missing, counts.planned);
+        terminal.messages.warning(format!("{why}{missing} of {planned} cells have not run to their end: {how}"));
     }
     if counts.without_headline > 0 {
         let is_withheld = |group: &&SweepGroup| group.counts.without_headline > 0;

@@ -36,7 +36,7 @@ pub fn sweep_page(report: &SweepReport) -> String {
     let sweep = &report.sweep;
     let maps = Section::new("maps", "Figures over the axes", maps_hint(report)).with(maps(report));
     let is_broken = |state: CellState| state != CellState::Done;
-    let broken = render::sweep_cells(report, |cell| is_broken(cell.state));
+    let broken = render::sweep_cells(report, CellState::Missing.as_str(), |cell| is_broken(cell.state));
     let broken_setting =
         Setting { id: "table-broken", caption: "Cells that gave nothing, and why", ..Setting::default() };
     let broken = sortable(&broken, broken_setting);
@@ -57,7 +57,7 @@ pub fn sweep_page(report: &SweepReport) -> String {
         maps,
         Section::new("knees", "Knees", knees(report)),
         Section::new("predicted", "Predicted and observed direct share", Html::new()).with(predicted(report)),
-        Section::new("points", "Points", sortable(&render::sweep_groups(report), points)),
+        Section::new("points", "Points", sortable(&render::page_groups(report), points)),
         Section::new("broken", "Failed, refused and missing cells", or_none(broken, "Every cell ran to its end.")),
         Section::new("cells", "Cells", sortable(&cell_table(report), cells)),
         Section::new("facts", "What was swept", facts(report)),

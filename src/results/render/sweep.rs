@@ -1,12 +1,13 @@
 //! The tables of a sweep: a row a point, a row a cell, the knees.
 //!
-//! On a terminal an axis of one value has no column, and latencies that may not be read are `–`; CSV and JSON have all.
+//! On a terminal and in Markdown an axis of one value has no column, and latencies that may not be read are `–`; CSV and JSON have
+//! all. Where a terminal is narrow, the columns that answer (`bad`, `predicted`, `direct`, `starved`) stay and others go.
 
 use std::borrow::Cow;
 
 use super::table::{Cell, Column, Table};
 use crate::base::words::{percent, rate, seconds};
-use crate::results::sweep::{Knee, SweepAxis, SweepCell, SweepGroup, SweepReport};
+use crate::results::sweep::{CellState, Knee, SweepAxis, SweepCell, SweepGroup, SweepReport};
 use crate::results::{Band, Figure};
 
 /// Figures of a row, with their titles; the rest are in CSV alone.
@@ -22,15 +23,30 @@ const SHOWN: [(Figure, &str); 9] = [
     (Figure::STARVED_SESSIONS, "starved"),
 ];
 
+/// Figures that go where a terminal is too narrow for all, the first ones first; then [`RUNS`] and the verdict.
+const LEAST: [Figure; 6] = [
+    Figure::REQUEST_THROUGHPUT,
+    Figure::P50_TTFT,
+    Figure::P50_E2E,
+    Figure::P99_TTFT,
+    Figure::P99_E2E,
+    Figure::SLO_ATTAINMENT,
+];
+
+const RUNS: &str = "runs";
+const VERDICT: &str = "verdict";
+const PREDICTED: &str = "predicted_direct_share";
+
 /// What a knee is, in words.
-pub const KNEE: &str = "Knees: the value of an axis past which a figure hardly improves, all other axes held (Kneedle)";
+pub const KNEE: &str =
+    "Knees: beyond this value of an axis a figure gains less than its mean along the axis, all others held (Kneedle)";
 
 /// One row a point, in order of the cells; points of which no cell was to be run are left out.
 pub fn sweep_groups(report: &SweepReport) -> Table {
     let groups: Vec<&SweepGroup> =
         report.groups.iter().filter(|group| group.counts.missing < group.counts.planned).collect();
     let mut columns = axis_columns(report);
-    columns.extend([number("runs", "runs"), text("verdict", "verdict")]);
+    columns.extend([number(RUNS, "runs"), text(VERDICT, "verdict")]);
     let rest = || Figure::HEADLINE.iter().filter(|figure| SHOWN.iter().all(|(shown, _)| shown != *figure));
     let has_slos = groups.iter().any(|group| group.band(Figure::SLO_ATTAINMENT).is_some());
     for (figure, title) in SHOWN {
@@ -38,7 +54,7 @@ pub fn sweep_groups(report: &SweepReport) -> Table {
         columns.push(Column { on_terminal, ..number(figure.to_string(), title) });
         columns.push(wide(format!("{figure}_ci95")));
         if figure == Figure::BAD_SHARE {
-            columns.push(number("predicted_direct_share", "predicted"));
+            columns.push(number(PREDICTED, "predicted ≤"));
         }
     }
     for figure in rest() {
@@ -62,16 +78,34 @@ pub fn sweep_groups(report: &SweepReport) -> Table {
     Table::new(columns, rows, &groups)
 }
 
-/// One row a cell of those that `wanted` takes.
-pub fn sweep_cells(report: &SweepReport, wanted: impl Fn(&SweepCell) -> bool) -> Table {
+/// [`sweep_groups`] on a terminal of so many columns, and the titles of the columns that are left out for that.
+pub fn fitted_groups(report: &SweepReport, width: usize) -> (Table, Vec<String>) {
+    let figures = LEAST.iter().map(|figure| Cow::Owned(figure.to_string()));
+    let least: Vec<_> = figures.chain([RUNS, VERDICT].map(Cow::Borrowed)).collect();
+    sweep_groups(report).fitted(width, &least)
+}
+
+/// [`sweep_groups`] for a page: the columns that answer right behind the axes, and none that is empty.
+pub fn page_groups(report: &SweepReport) -> Table {
+    let mut first: Vec<String> = report.sweep.axes.iter().map(|axis| axis.key.clone()).collect();
+    first.extend([VERDICT.into(), Figure::DIRECT_SHARE.to_string(), PREDICTED.into()]);
+    first.extend([Figure::STARVED_SESSIONS, Figure::BAD_SHARE].map(|figure| figure.to_string()));
+    sweep_groups(report).ranked(|key| first.iter().position(|known| known == key).unwrap_or(first.len()))
+}
+
+/// One row a cell of those that `wanted` takes; those that have not run are called `missing`.
+pub fn sweep_cells(report: &SweepReport, missing: &str, wanted: impl Fn(&SweepCell) -> bool) -> Table {
     let cells: Vec<&SweepCell> = report.cells.iter().filter(|cell| wanted(cell)).collect();
     let mut columns = vec![number("cell", "cell")];
     columns.extend(axis_columns(report));
-    columns.extend([number("seed", "seed"), text("state", "state"), text("error", "error")]);
+    columns.extend([number("seed", "seed"), text("state", "state")]);
+    let has_errors = cells.iter().any(|cell| cell.error.is_some());
+    columns.push(Column { on_terminal: has_errors, ..text("error", "error") });
     let row = |cell: &&SweepCell| {
         let mut row = vec![Cell::count(cell.number.into())];
         row.extend(cell.values.iter().map(Cell::text));
-        row.extend([Cell::text(cell.seed.to_string()), Cell::text(cell.state.as_str())]);
+        let state = if cell.state == CellState::Missing { missing } else { cell.state.as_str() };
+        row.extend([Cell::text(cell.seed.to_string()), Cell::text(state)]);
         row.push(Cell::text(cell.error.clone().unwrap_or_default()));
         row
     };
@@ -84,7 +118,7 @@ pub fn knees(report: &SweepReport) -> Table {
     let found: Vec<&Knee> = report.knees.iter().filter(|knee| knee.knee.is_some()).collect();
     let columns = vec![
         text("figure", "figure"),
-        text("knee", "hardly improves past"),
+        text("knee", "gains less beyond"),
         text("held", "with"),
         number("value", "value there"),
         text("reason", "reached there"),

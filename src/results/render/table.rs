@@ -135,6 +135,48 @@ impl Table {
         self
     }
 
+    /// The columns at these places, in this order. JSON, which is made of the rows, stays as it is.
+    fn with_columns(self, places: &[usize]) -> Table {
+        let rows = self.rows.iter().map(|row| places.iter().map(|ix| row[*ix].clone()).collect()).collect();
+        Table { columns: places.iter().map(|ix| self.columns[*ix].clone()).collect(), rows, json: self.json }
+    }
+
+    /// The columns that a terminal shows.
+    pub fn as_on_terminal(self) -> Table {
+        let shown: Vec<usize> = (0..self.columns.len()).filter(|ix| self.columns[*ix].on_terminal).collect();
+        self.with_columns(&shown)
+    }
+
+    /// Without columns of which no row has anything; the others by `rank` of their keys, the lowest first.
+    pub(in crate::results) fn ranked(self, rank: impl Fn(&str) -> usize) -> Table {
+        let has_any = |ix: &usize| self.rows.is_empty() || self.rows.iter().any(|row| !row[*ix].raw.is_empty());
+        let mut places: Vec<usize> = (0..self.columns.len()).filter(has_any).collect();
+        places.sort_by_key(|ix| rank(&self.columns[*ix].key));
+        self.with_columns(&places)
+    }
+
+    /// The table without as many of the columns `least` (keys, the least wanted first) as it takes to be no wider on a terminal
+    /// than `width`; and the titles of those.
+    pub(super) fn fitted(mut self, width: usize, least: &[Cow<'static, str>]) -> (Table, Vec<String>) {
+        let mut without = Vec::new();
+        for key in least {
+            if self.width() <= width {
+                break;
+            }
+            if let Some(column) = self.columns.iter_mut().find(|column| column.on_terminal && column.key == *key) {
+                column.on_terminal = false;
+                without.push(column.title.to_string());
+            }
+        }
+        (self, without)
+    }
+
+    /// Characters of its longest line on a terminal of any width.
+    fn width(&self) -> usize {
+        let whole = self.aligned(Style { color: false, width: usize::MAX });
+        whole.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
     /// Title, key and whether it is text, of every column.
     pub(in crate::results) fn head(&self) -> impl Iterator<Item = (&str, &str, bool)> {
         self.columns.iter().map(|column| (column.title.as_ref(), column.key.as_ref(), column.left))

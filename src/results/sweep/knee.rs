@@ -1,4 +1,4 @@
-//! [`Knee`]: the point of a numeric axis past which a figure stops improving.
+//! [`Knee`]: the point of a numeric axis beyond which a figure gains less than its mean along the axis.
 //!
 //! Kneedle (Satopää, Albrecht, Irwin, Raghavan: *Finding a "Kneedle" in a Haystack*, ICDCS workshops 2011) with sensitivity 1,
 //! on the best value so far. The curve is walked from the end with the worse value; axis and improvement are scaled to 0…1; the
@@ -27,7 +27,7 @@ const SENSITIVITY: f64 = 1.0;
 /// Smallest move of a figure, as a share of its worst value.
 const LEAST_MOVE: f64 = 0.01;
 
-/// Where a figure stops improving along an axis, all other axes held.
+/// Beyond where a figure gains less than its mean along an axis, all other axes held.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Knee {
     /// Key of the axis.
@@ -40,7 +40,7 @@ pub struct Knee {
     pub held_words: String,
     /// The knee; null when there is none.
     pub knee: Option<KneePoint>,
-    /// Why there is none, or how much of the improvement along the axis is reached at the knee.
+    /// Why there is none, or how much of the improvement along the axis is reached at the knee, and where it gets worse again.
     pub reason: String,
     /// Points of the curve: those with the figure and a headline that may be read.
     pub points: u32,
@@ -90,7 +90,7 @@ fn along(ix: usize, axis: &SweepAxis, axes: &[SweepAxis], groups: &[SweepGroup])
         }
         let (points, left_out) = (samples.len() as u32, (line.len() - samples.len()) as u32);
         let (knee, reason) = match find(samples, figure.better()) {
-            Ok((knee, done)) => (Some(knee), format!("{} of its improvement", percent(done))),
+            Ok((knee, reached)) => (Some(knee), reached),
             Err(reason) => (None, reason),
         };
         let held_words = words(held, axes);
@@ -106,8 +106,8 @@ fn words(held: &[Option<u32>], axes: &[SweepAxis]) -> String {
     axes.iter().zip(held).filter_map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// The knee of a curve and how much of the improvement is done there, 0 to 1; or why there is none.
-fn find(mut samples: Vec<Sample>, better: Better) -> Result<(KneePoint, f64), String> {
+/// The knee of a curve and how much of the improvement is reached there, in words; or why there is none.
+fn find(mut samples: Vec<Sample>, better: Better) -> Result<(KneePoint, String), String> {
     if samples.len() < LEAST_POINTS {
         return Err(format!("{}, and a knee wants {LEAST_POINTS}", plural(samples.len() as u64, "point")));
     }
@@ -146,7 +146,12 @@ fn find(mut samples: Vec<Sample>, better: Better) -> Result<(KneePoint, f64), St
         return Err("it does not level off: no point is far enough ahead of a straight line".into());
     }
     let (sample, _, done) = furthest;
-    Ok((KneePoint { at: sample.x, value: sample.value }, done))
+    let mut reached = format!("{} of its improvement", percent(done));
+    let loss = goodness(&best) - goodness(&end);
+    if loss > LEAST_MOVE * best.value.abs() && loss > best.noise + end.noise {
+        reached += &format!("; best at {}, worse again towards {}", best.x, end.x);
+    }
+    Ok((KneePoint { at: sample.x, value: sample.value }, reached))
 }
 
 #[cfg(test)]
@@ -188,6 +193,12 @@ mod tests {
     fn past_an_optimum_nothing_improves() {
         let points = [(1.0, 9.0), (2.0, 5.0), (3.0, 1.0), (4.0, 4.0), (5.0, 6.0)];
         assert_eq!(curve(&points, 0.0, Better::Lower), Ok(3.0));
+        let reached = |noise| {
+            let samples = points.iter().map(|&(x, value)| Sample { x, value, noise }).collect();
+            find(samples, Better::Lower).unwrap().1
+        };
+        assert_eq!(reached(0.0), "100.0 % of its improvement; best at 3, worse again towards 5");
+        assert_eq!(reached(2.6), "100.0 % of its improvement", "what its intervals cover is not said");
     }
 
     #[test]

@@ -140,7 +140,7 @@ fn a_table_shows_what_may_be_read() {
     let style = Style { color: false, width: 200 };
     let shown = sweep_groups(&report).render(Format::Table, style)
         + &knees(&report).render(Format::Table, style)
-        + &sweep_cells(&report, |cell| cell.state == CellState::Failed).render(Format::Table, style);
+        + &sweep_cells(&report, "missing", |cell| cell.state == CellState::Failed).render(Format::Table, style);
     assert_eq!(shown, GOLDEN, "{shown}");
     let csv = sweep_groups(&report).render(Format::Csv, style);
     let first = csv.lines().nth(10).unwrap();
@@ -148,22 +148,48 @@ fn a_table_shows_what_may_be_read() {
     assert!(first.starts_with("kv-aware,16,2,valid,,,,,200,"), "{first}");
 }
 
+#[test]
+fn a_narrow_terminal_keeps_the_columns_that_answer_and_names_the_others() {
+    use crate::results::render::{Format, Style, fitted_groups, page_groups};
+    let report = report();
+    let mut most = 0;
+    for width in (40..140).rev() {
+        let (table, without) = fitted_groups(&report, width);
+        let shown = table.render(Format::Table, Style { color: false, width: usize::MAX });
+        let head = shown.lines().next().unwrap();
+        for title in ["policy", "cap", "bad", "predicted ≤", "direct", "starved"] {
+            assert!(head.contains(title), "{width}: {head}");
+        }
+        assert!(
+            without.iter().all(|title| !head.contains(title)) && without.len() >= most,
+            "{width}: {head}, {without:?}"
+        );
+        let fits = shown.lines().all(|line| line.chars().count() <= width);
+        assert!(fits || without.len() == 7, "{width}: {head}, {without:?}");
+        most = without.len();
+    }
+    assert!(fitted_groups(&report, 139).1.is_empty() && most == 7);
+    let page = page_groups(&report).render(Format::Csv, Style::default());
+    let first = "policy,cap,verdict,direct_share,predicted_direct_share,starved_sessions,bad_share,";
+    assert!(page.starts_with(first) && !page.contains("slo_attainment,"), "{page}");
+}
+
 const GOLDEN: &str = "\
-policy    cap  runs  verdict   TTFT p50  TTFT p99         E2E p50         E2E p99  req/s     bad  predicted  direct  starved
-sticky      1     2  withheld         –         –               –               –      –  10.0 %     50.0 %  10.0 %        0
-sticky      2   0/2  failed           –         –               –               –      –       –          –       –        –
-sticky      4   1/2  valid            –         –         0.594 s          2.38 s      –  10.0 %     50.0 %  40.0 %        0
-sticky      8     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
-sticky     16     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
-kv-aware    1     2  valid            –         –  0.900 s ±0.114    3.60 s ±0.46      –  10.0 %     50.0 %  10.0 %        0
-kv-aware    2     2  valid            –         –  0.800 s ±0.102    3.20 s ±0.41      –  10.0 %     50.0 %  20.0 %        0
-kv-aware    4     2  valid            –         –  0.600 s ±0.076    2.40 s ±0.30      –  10.0 %     50.0 %  40.0 %        0
-kv-aware    8     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
-kv-aware   16     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %     50.0 %  80.0 %        0
-figure   hardly improves past  with             value there  reached there
-E2E p50  cap 8                 policy kv-aware      0.200 s  100.0 % of its improvement
-E2E p99  cap 8                 policy kv-aware      0.800 s  100.0 % of its improvement
-direct   cap 8                 policy kv-aware       80.0 %  100.0 % of its improvement
+policy    cap  runs  verdict   TTFT p50  TTFT p99         E2E p50         E2E p99  req/s     bad  predicted ≤  direct  starved
+sticky      1     2  withheld         –         –               –               –      –  10.0 %       50.0 %  10.0 %        0
+sticky      2   0/2  failed           –         –               –               –      –       –            –       –        –
+sticky      4   1/2  valid            –         –         0.594 s          2.38 s      –  10.0 %       50.0 %  40.0 %        0
+sticky      8     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %       50.0 %  80.0 %        0
+sticky     16     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %       50.0 %  80.0 %        0
+kv-aware    1     2  valid            –         –  0.900 s ±0.114    3.60 s ±0.46      –  10.0 %       50.0 %  10.0 %        0
+kv-aware    2     2  valid            –         –  0.800 s ±0.102    3.20 s ±0.41      –  10.0 %       50.0 %  20.0 %        0
+kv-aware    4     2  valid            –         –  0.600 s ±0.076    2.40 s ±0.30      –  10.0 %       50.0 %  40.0 %        0
+kv-aware    8     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %       50.0 %  80.0 %        0
+kv-aware   16     2  valid            –         –  0.200 s ±0.025  0.800 s ±0.102      –  10.0 %       50.0 %  80.0 %        0
+figure   gains less beyond  with             value there  reached there
+E2E p50  cap 8              policy kv-aware      0.200 s  100.0 % of its improvement
+E2E p99  cap 8              policy kv-aware      0.800 s  100.0 % of its improvement
+direct   cap 8              policy kv-aware       80.0 %  100.0 % of its improvement
 cell  policy  cap  seed  state   error
    3  sticky    2    42  failed  the disk is full
    4  sticky    2    43  failed  the disk is full
