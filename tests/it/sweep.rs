@@ -131,10 +131,13 @@ fn starvation_is_judged_of_the_cells_that_are_chosen() {
 
 #[test]
 fn a_table_in_a_pipe_is_whole_and_markdown_has_its_columns() {
-    let scratch = sweeping(
-        &(SWEEP.to_owned() + "\"engine.kv_pool_tokens\" = [80000, 90000]\n\"replay.think_scale\" = [1, 10]\n"),
-    );
+    let more = "\"engine.kv_pool_tokens\" = [80000, 90000]\n\"engine.chunk_tokens\" = [4096, 8192]\n\
+        \"replay.think_scale\" = [1, 10]\n";
+    let scratch = sweeping(&format!("{SWEEP}{more}"));
+    fs::copy(root().join("traces/sample-6.jsonl"), scratch.join("trace.jsonl")).unwrap();
     let ran = sweep(&scratch, &["--set", "slo.ttft_ms=2000"]).code(0);
+    let widest = ran.stdout.lines().map(|line| line.chars().count()).max();
+    assert!(widest > Some(160), "{widest:?}: not wide enough to tell");
     assert!(
         !ran.stdout.contains('…') && ran.stdout.contains("predicted ≤") && !ran.stdout.contains("left out"),
         "{ran:?}"
