@@ -1,8 +1,8 @@
 //! A thin server for measuring the live client: `/generate` (SGLang) and `/v1/completions`, one core, its own stamps.
 //!
 //! Answers with `--events` events of one token each, every one a write of its own: the first after `--ttft-ms`, then one
-//! every `--gap-ms`. `GET /stamps` gives one line per request, `rid received first last` in nanoseconds of one monotonic
-//! clock, and forgets them. Driven by `scripts/bench_live.sh`; without arguments it says so and ends, so that
+//! every `--gap-ms`. `GET /stamps` gives one line per request, `rid received first last` in nanoseconds of the
+//! machine's monotonic clock, and forgets them. Driven by `scripts/bench_live.sh`; without arguments it says so and ends, so that
 //! `cargo bench` goes on.
 
 #![allow(clippy::print_stdout, reason = "a benchmark says where it listens")]
@@ -10,8 +10,9 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -23,7 +24,7 @@ struct Options {
     gap: Duration,
 }
 
-/// Nanoseconds since the start of the server.
+/// Nanoseconds of the machine's monotonic clock.
 struct Stamp {
     rid: String,
     received: u64,
@@ -33,7 +34,6 @@ struct Stamp {
 
 struct Shared {
     options: Options,
-    start: Instant,
     stamps: RefCell<Vec<Stamp>>,
     events: Vec<Vec<u8>>,
 }
@@ -49,16 +49,16 @@ fn main() {
     let shared = Rc::new(Shared {
         events: (1..=events).map(|nth| generate_event(nth, nth == events)).collect(),
         options,
-        start: now(),
         stamps: RefCell::default(),
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, serve(shared));
 }
 
-#[expect(clippy::disallowed_methods, reason = "a server that stamps what it sends")]
-fn now() -> Instant {
-    Instant::now()
+/// Nanoseconds of the machine's monotonic clock, which whoever started this reads as well.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 async fn serve(shared: Rc<Shared>) {
@@ -86,7 +86,7 @@ async fn connection(mut stream: TcpStream, shared: &Shared) -> std::io::Result<(
                 return Ok(());
             }
         };
-        let received = shared.start.elapsed().as_nanos() as u64;
+        let received = now();
         let length = content_length(&buffer[..head]);
         while buffer.len() < head + length {
             if stream.read_buf(&mut buffer).await? == 0 {
@@ -144,11 +144,11 @@ async fn stream_events(stream: &mut TcpStream, shared: &Shared, rid: String, rec
             tokio::time::sleep(options.gap).await;
         }
         if nth == 0 {
-            first = shared.start.elapsed().as_nanos() as u64;
+            first = now();
         }
         stream.write_all(event).await?;
     }
-    let last = shared.start.elapsed().as_nanos() as u64;
+    let last = now();
     stream.write_all(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n").await?;
     shared.stamps.borrow_mut().push(Stamp { rid, received, first, last });
     Ok(())

@@ -35,13 +35,14 @@ def closed(run, time):
     print(f"{len(rows) / span(rows):.0f} {cpu / len(rows) * 1e3:.3f} {peak:.0f}")
 
 
-def opened(run, time, stamps):
+def opened(run, time, stamps, began):
     rows, (wall, cpu, peak) = requests(run), cost(time)
     all_ok(rows)
     seen = dict(line.rstrip("\n").split("\t", 1) for line in open(stamps))
     server = {rid: [int(value) for value in rest.split("\t")] for rid, rest in seen.items()}
     assert len(server) == len(rows), f"{len(server)} stamps for {len(rows)} requests"
-    # The clocks share no origin: the least difference is taken for none.
+    first_s = (min(received for received, _, _ in server.values()) - int(open(began).read())) / 1e9
+    # The clock of the run has another origin: the least difference is taken for none.
     offsets = [server[row["request_id"]][0] - row["scheduled_ns"] for row in rows]
     lag = [(offset - min(offsets)) / 1e6 for offset in offsets]
     error = []
@@ -53,7 +54,8 @@ def opened(run, time, stamps):
     print(f"  send lag    p50 {quantile(lag, 0.5):.2f}  p99 {quantile(lag, 0.99):.2f}  max {max(lag):.2f} ms (server's stamps)")
     print(f"  send lag    p50 {quantile(own, 0.5):.2f}  p99 {quantile(own, 0.99):.2f}  max {max(own):.2f} ms (own)")
     print(f"  TTFT error  p50 {quantile(error, 0.5):.2f}  p99 {quantile(error, 0.99):.2f}  max {max(error):.2f} ms")
-    print(f"  wall        {wall:.2f} s, {wall - span(rows):.2f} s of it before the first and after the last request")
+    print(f"  wall        {wall:.2f} s: {first_s:.2f} s until the first request reaches the server, {span(rows):.2f} s of requests,"
+          f" {wall - first_s - span(rows):.2f} s after the last")
 
 
 def bodies(run, time):

@@ -38,8 +38,10 @@ trace() {
         printf "{\"session_id\":\"s%d\",\"turn_id\":1,\"timestamp\":%.6f,\"input_length\":%d,\"output_length\":%d}\n",
             i, i * gap, input, output }'
 }
-# Runs a replay on the client's core; leaves wall, CPU and memory in $out/time
+# Runs a replay on the client's core; leaves wall, CPU and memory in $out/time, and when it began, by the machine's
+# monotonic clock, in $out/began
 replay() {
+    python3 -c 'import time; print(time.monotonic_ns())' >"$out/began"
     /usr/bin/time -f '%e %U %S %M' -o "$out/time" taskset -c "$client_core" "$pdreplay" -q replay "$@" \
         --target live --set live.target=sglang --set live.colocated="[\"http://127.0.0.1:$port\"]" --mechanism dp \
         --policy default --no-preflight --output-dir "$out" --name run --overwrite >"$out/summary.txt" ||
@@ -85,7 +87,7 @@ open() {
         curl -s "http://127.0.0.1:$port/stamps" >/dev/null
         replay "$out/open.jsonl" --concurrency 4000
         curl -s "http://127.0.0.1:$port/stamps" >"$out/stamps"
-        python3 scripts/bench_live.py open "$out/run" "$out/time" "$out/stamps"
+        python3 scripts/bench_live.py open "$out/run" "$out/time" "$out/stamps" "$out/began"
     done
     stop_server
 }

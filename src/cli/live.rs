@@ -191,7 +191,12 @@ impl Ready {
     }
 
     /// Replays in real time. An embedded node that failed by itself fails the run: its records would be about that.
-    pub fn drive(self, trace: &Arc<Trace>, setup: Setup, observer: &mut dyn Observer) -> Result<RunEnd, Failure> {
+    pub fn drive(
+        self,
+        trace: &Arc<Trace>,
+        setup: Setup,
+        observer: &mut (dyn Observer + Send),
+    ) -> Result<RunEnd, Failure> {
         let Ready { target, options, mut cluster, index, .. } = self;
         let notices = cluster.as_mut().and_then(Embedded::notices);
         let beside = Beside { notices, index };

@@ -5,6 +5,7 @@
 //! `create_dir` and a lock on the directory, which the kernel drops with the process. A folder into which nothing came
 //! belongs to nobody: it goes with its claim, and one that is found is taken.
 
+mod canonical;
 mod host;
 pub mod jsonl;
 mod left;

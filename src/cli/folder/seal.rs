@@ -6,6 +6,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cli::folder::canonical::canonical;
 use crate::cli::folder::left::digest_text_of;
 
 /// Its key.
@@ -25,14 +26,14 @@ impl<'a, T: Serialize> Sealed<'a, T> {
     /// # Errors
     /// When it is none that JSON can hold.
     pub fn new(content: &'a T) -> serde_json::Result<Sealed<'a, T>> {
-        Ok(Sealed { content, xxh3_128: digest_of(&serde_json::to_value(content)?) })
+        Ok(Sealed { content, xxh3_128: digest_of(&serde_json::to_vec(content)?)? })
     }
 }
 
 /// Whether `file` says of itself what it is, in words; `None` when it does, or says nothing.
 pub fn broken_seal(mut file: Value) -> Option<String> {
     let then = file.as_object_mut()?.remove(KEY)?;
-    let now = digest_of(&file);
+    let now = digest_of(file.to_string().as_bytes()).ok()?;
     (then.as_str() != Some(&now)).then(|| {
         format!(
             "the xxh3_128 of its content is {now}, not {}: changed after it was written",
@@ -41,8 +42,8 @@ pub fn broken_seal(mut file: Value) -> Option<String> {
     })
 }
 
-fn digest_of(content: &Value) -> String {
-    digest_text_of(content.to_string().as_bytes())
+fn digest_of(content: &[u8]) -> serde_json::Result<String> {
+    canonical(content).map(|text| digest_text_of(&text))
 }
 
 #[cfg(test)]

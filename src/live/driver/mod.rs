@@ -1,7 +1,9 @@
-//! The driver in real time: one task owns the replayer and hears from sockets, timers and the caller, one at a time.
+//! The driver in real time: one task owns the replayer and hears from sockets, timers and the observer, one at a time.
 //!
-//! A thread with a current-thread runtime holds replayer and client; the caller's thread takes records, ledger and
-//! progress from a channel, so that a slow disk delays no send. Decides nothing about sessions, policies or caps.
+//! The calling thread holds replayer and client in a current-thread runtime; a thread of its own hands records, ledger
+//! and progress from a channel to the observer, so that a slow disk delays no send. That way around, what the run gave
+//! back serves its summary: the C library's allocator keeps memory to the threads it was for. Decides nothing about
+//! sessions, policies or caps.
 //! Invariant: every planned request has been handed out as one record, whatever the target did, before [`drive`] ends
 //! without an error.
 
@@ -40,7 +42,7 @@ use crate::trace::{Trace, ideal_hits};
 
 pub use descriptors::{Connections, Descriptors, Shortage};
 
-/// Messages to the caller that may wait: only a disk that stands still for long delays sends, and the schedule lag
+/// Messages to the observer that may wait: only a disk that stands still for long delays sends, and the schedule lag
 /// shows it.
 const TOLD: usize = 16_384;
 /// Messages from sockets that may wait.
@@ -49,7 +51,7 @@ const HEARD: usize = 4096;
 /// Tasks that may run before sockets, timers and the loop are looked at again: each may build a body.
 const TASKS_AT_ONCE: u32 = 16;
 
-/// Wall time for what is made between the start of the driver's thread and that of the run: client, replayer.
+/// Wall time for what is made between the start of the driver and that of the run: client, replayer.
 const PREPARE: Duration = Duration::from_millis(20);
 /// Wall time for the workers' first loads, where the policy reads loads: its first choice should not be blind.
 const FIRST_LOADS: Duration = Duration::from_secs(1);
@@ -98,7 +100,8 @@ pub enum LiveError {
     Start(io::Error),
 }
 
-/// Replays `trace` against `target` in real time; what goes on `beside` it is told in the ledger. The observer is called from this thread.
+/// Replays `trace` against `target` in real time; what goes on `beside` it is told in the ledger. The observer is called
+/// from one thread, which is not the calling one.
 ///
 /// # Errors
 /// When the observer fails, or the driver cannot start; a target that misbehaves is a record.
@@ -108,7 +111,7 @@ pub fn drive(
     target: Target,
     options: DriveOptions,
     beside: Beside,
-    observer: &mut dyn Observer,
+    observer: &mut (dyn Observer + Send),
 ) -> Result<RunEnd, LiveError> {
     let ideal_hits = ideal_hits(trace);
     let ahead = options.clock.filter(|clock| !clock.until_start().is_zero());
@@ -118,17 +121,17 @@ pub fn drive(
     let (told, tells) = sync_channel(TOLD);
     let (halt, halted) = oneshot::channel();
     thread::scope(|scope| {
+        let observe = move || relay(tells, clock, halt, observer);
+        let recorder = thread::Builder::new().name("recorder".into());
+        let recorder = recorder.spawn_scoped(scope, observe).map_err(LiveError::Start)?;
         let work = Work { trace, setup, ideal_hits: &ideal_hits, target, options, beside };
-        let run = move || run(work, Ends { clock, told, halted });
-        let driver = thread::Builder::new().name("driver".into()).spawn_scoped(scope, run).map_err(LiveError::Start)?;
-        let observed = relay(tells, clock, halt, observer);
-        let ended = driver.join().unwrap_or_else(|panic| resume_unwind(panic));
-        observed.map_err(LiveError::Observer)?;
+        let ended = run(work, Ends { clock, told, halted });
+        recorder.join().unwrap_or_else(|panic| resume_unwind(panic)).map_err(LiveError::Observer)?;
         ended
     })
 }
 
-/// The driver's ends of what joins it to the calling thread.
+/// The driver's ends of what joins it to the recorder.
 struct Ends {
     clock: Clock,
     told: SyncSender<Told>,

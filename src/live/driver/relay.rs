@@ -1,4 +1,4 @@
-//! Between the driver's thread and the caller's: what a run produces one way, the wish to stop the other.
+//! Between the driver's thread and the observer's: what a run produces one way, the wish to stop the other.
 //!
 //! Invariant: once the driver has ended, everything it told has reached the observer, or the observer's first error ended
 //! the run.
@@ -72,7 +72,7 @@ impl Relay<'_> {
                     tells.try_iter().try_for_each(|told| self.take(told))?;
                     self.observer.idle()?;
                 }
-                // The driver waits for the target; the caller may wish to stop all the same.
+                // The driver waits for the target; the observer may wish to stop all the same.
                 Err(RecvTimeoutError::Timeout) => {
                     let still = self.last.map(|last| Progress { now: clock.now(), ..last });
                     still.into_iter().for_each(|progress| self.ask(progress));

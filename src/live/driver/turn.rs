@@ -1,7 +1,7 @@
 //! The loop: what is due goes out at its time; what sockets say goes in as it comes.
 //!
 //! Invariants: while a request has no record, the loop waits for a timer of the replayer, a word of the client or both;
-//! whatever woke it, and however far behind it is, every round hears the client, the caller and the timers, and lets the
+//! whatever woke it, and however far behind it is, every round hears the client, the observer and the timers, and lets the
 //! tasks run.
 
 use std::io;
@@ -50,7 +50,7 @@ pub(super) struct Turning<'t, W> {
     pub clock: Clock,
     /// Latest end of a request.
     pub ended: Time,
-    /// The caller broke the run off.
+    /// The observer broke the run off.
     pub broken_off: bool,
     /// Workers that have not answered so far, of those that did not before the run.
     pub absent: Vec<WorkerId>,
@@ -234,7 +234,7 @@ impl<'t, W: Wire> Turning<'t, W> {
         self.tell(Told::Progress(progress));
     }
 
-    /// Hands something to the caller. One that has gone has failed and stops the run, whatever it wished before.
+    /// Hands something to the observer. One that has gone has failed and stops the run, whatever it wished before.
     fn tell(&mut self, told: Told) {
         if !self.deaf && self.told.send(told).is_err() {
             (self.deaf, self.broken_off, self.drained_at) = (true, true, None);
