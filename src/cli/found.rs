@@ -248,6 +248,9 @@ fn nothing_in(path: &Path) -> Failure {
         .hint("give a run folder, such as outputs/NAME, or a file of records in one")
 }
 
+/// For a file that is not as a run left it.
+pub const RESTORE: &str = "put the file of the run in its place";
+
 /// A JSON file of ours; another version is refused by name, other content than it says it has is said.
 pub fn parse_json<T: serde::de::DeserializeOwned>(
     path: &Path,
@@ -267,13 +270,13 @@ pub fn parse_json<T: serde::de::DeserializeOwned>(
                 .hint("read it with the pdreplay that wrote it"))
         }
         Ok(_) => {
-            let parsed = from_json(text.as_bytes()).map_err(|fault| refuse(fault.to_string()))?;
+            let parsed = from_json(text.as_bytes()).map_err(|fault| refuse(fault.to_string()).hint(RESTORE))?;
             if let Some(broken) = serde_json::from_str(&text).ok().and_then(broken_seal) {
                 terminal.messages.warning(format!("{}: {broken}; what it says may be wrong", path.display()));
             }
             Ok(parsed)
         }
-        Err(fault) => Err(refuse(format!("not a file of pdreplay: {fault}"))),
+        Err(fault) => Err(refuse(format!("not a file of pdreplay: {fault}")).hint(RESTORE)),
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::base::{JsonFaultKind, from_json};
 use crate::cli::exit::Failure;
+use crate::cli::found::RESTORE;
 use crate::record::{LedgerEvent, LedgerKind};
 use crate::results::render::Table;
 
@@ -40,7 +41,7 @@ pub fn count(path: &Path) -> Result<Ledger, Failure> {
             Err(fault) if fault.kind == JsonFaultKind::Eof => {
                 cut_off = Some(format!("{}: line {}: cut off after {} bytes", path.display(), ix + 1, line.len()));
             }
-            Err(fault) => return Err(at(&format!("line {}: {}", ix + 1, fault.in_line()))),
+            Err(fault) => return Err(at(&format!("line {}: {}", ix + 1, fault.in_line())).hint(RESTORE)),
         }
     }
     let row = |((kind, detail), (count, first_ns)): (&(LedgerKind, String), &(u64, u64))| {

@@ -118,7 +118,7 @@ fn errors_of_what_a_kv_index_reads_are_in_words_of_json() {
     assert!(refused(&json!({"token_ids": [1, 2]}), "", query) > 10);
     // The place of a value in words, of each kind of fault.
     let said = listing(r#"{"instances":[{"name":"h:1","type":0},{"name":"h:2","type":0,"dp_size":"2"}]}"#).unwrap();
-    let wanted = "r.json: instances[1].dp_size: invalid type: string \"2\", expected a whole number at line 1 column 70; write a value of that kind";
+    let wanted = "r.json: instances[1].dp_size: invalid type: string \"2\", expected a whole number at line 1 column 74; write a value of that kind";
     assert!(said.starts_with(wanted), "{said}");
 }
 

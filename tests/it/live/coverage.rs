@@ -142,7 +142,7 @@ fn two_streams_of_one_worker_and_a_name_that_is_another_workers_are_told_by_the_
     let ran = cluster.replay(&[]).code(0);
     assert!(ran.stderr.contains(&swapped), "{}", ran.stderr);
     let index = cluster.summary()["index"].clone();
-    assert!(index["blind"] == 0 && index["with_hits"] == 3, "{index:#}");
+    assert!(index["blind"] == 0 && index["with_hits"].as_u64() >= Some(3), "{index:#}");
     for record in records(&cluster.scratch, "outputs/live") {
         assert_eq!(record["index_hit_tokens_device"], record["cached_tokens"], "{record}");
     }

@@ -22,7 +22,7 @@ impl Lag {
     /// odd.
     pub fn arrived(&mut self, stamp_s: f64, now_s: f64) -> Option<String> {
         let is_odd = !is_near(stamp_s, now_s);
-        self.last_s = (!is_odd).then(|| now_s - stamp_s);
+        self.last_s = (!is_odd).then_some(now_s - stamp_s);
         self.odd += u64::from(is_odd);
         (is_odd && self.odd == 1).then(|| {
             format!(
