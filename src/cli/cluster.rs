@@ -71,8 +71,9 @@ pub struct UpArgs {
     /// Port of the router; P0, P1, …, D0, …, W0, … have the ones after it. Default: free ports.
     #[arg(long, value_name = "PORT", help_heading = "Server", value_parser = clap::value_parser!(u16).range(1..))]
     base_port: Option<u16>,
-    /// Write the file of the workers' KV streams here, for `kv_events.config` and `index serve`. Default: a file of its own
-    /// in the directory for temporary files, gone with the cluster.
+    /// Write the file of the workers' KV streams here, for `kv_events.config` and `index serve`; it takes the place of an
+    /// earlier one that pdreplay wrote, and of no other file. Default: a file of its own in the directory for temporary
+    /// files, gone with the cluster.
     #[arg(long, value_name = "FILE", help_heading = "KV events")]
     kv_config: Option<PathBuf>,
     #[command(flatten)]
@@ -96,6 +97,7 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
     let mut scenario = asked.resolve(own, &LiveArgs::default())?;
     resolve_router(&mut scenario);
     let hints = UseHints { asked: &asked, scenario: scenario.clone() };
+    args.kv_config.as_deref().map_or(Ok(()), StreamsFile::check)?;
     let plan = args.plan(scenario, terminal)?;
     let (speed, kv) = (plan.speed, plan.kv.clone());
     let signals = Signals::install()?;

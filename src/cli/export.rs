@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
+use crate::base::from_json;
 use crate::cli::exit::Failure;
 use crate::cli::folder;
 use crate::cli::found::FoundRun;
@@ -149,8 +150,8 @@ impl Export {
         let mut exporter: Box<dyn Exporter> = match self.form {
             Form::Aiperf => Box::new(Aiperf::default()),
             Form::Vllm => Box::new(Vllm::new(summary, started_at)),
-            // The last two are never asked for by `--export`.
-            Form::Csv | Form::Html | Form::Perfetto => Box::new(Csv::default()),
+            // The last three are never asked for by `--export`.
+            Form::Csv | Form::Html | Form::KvStreams | Form::Perfetto => Box::new(Csv::default()),
         };
         let mut stopped = None;
         let written = outfile::write(&self.file, self.form, |out| {
@@ -232,11 +233,12 @@ fn perfetto(found: &FoundRun, terminal: &Terminal) -> Result<Perfetto, Failure> 
     let file = File::open(&path).map_err(|error| Failure::input(cannot(&error)))?;
     for (ix, line) in BufReader::with_capacity(BUFFER, file).lines().enumerate() {
         let line = line.map_err(|error| Failure::input(cannot(&error)))?;
-        match serde_json::from_str::<LedgerEvent>(&line) {
+        match from_json::<LedgerEvent>(line.as_bytes()) {
             Ok(event) => trace.ledger(event),
             // As a killed run leaves its last line; the requests are worth a trace without it.
-            Err(error) => {
-                let text = format!("line {}: {error}; the events from there on are not in the trace", ix + 1);
+            Err(fault) => {
+                let why = fault.in_line();
+                let text = format!("line {}: {why}; the events from there on are not in the trace", ix + 1);
                 terminal.messages.warning(cannot(&text));
                 break;
             }

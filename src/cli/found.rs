@@ -8,6 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::base::from_json;
 use crate::cli::exit::Failure;
 use crate::cli::folder::{self, ManifestState, RunManifest, broken_seal, is_in_use};
 use crate::cli::intact::Checks;
@@ -247,6 +248,9 @@ fn nothing_in(path: &Path) -> Failure {
         .hint("give a run folder, such as outputs/NAME, or a file of records in one")
 }
 
+/// For a file that is not as a run left it.
+pub const RESTORE: &str = "put the file of the run in its place";
+
 /// A JSON file of ours; another version is refused by name, other content than it says it has is said.
 pub fn parse_json<T: serde::de::DeserializeOwned>(
     path: &Path,
@@ -259,20 +263,20 @@ pub fn parse_json<T: serde::de::DeserializeOwned>(
     }
     let text = read(path)?;
     let refuse = |cause: String| Failure::input(format!("{}: {cause}", path.display()));
-    match serde_json::from_str::<Version>(&text) {
+    match from_json::<Version>(text.as_bytes()) {
         Ok(found) if found.schema_version != version => {
             let found = found.schema_version;
             Err(refuse(format!("schema_version is {found}, but this pdreplay reads {version}"))
                 .hint("read it with the pdreplay that wrote it"))
         }
         Ok(_) => {
-            let parsed = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+            let parsed = from_json(text.as_bytes()).map_err(|fault| refuse(fault.to_string()).hint(RESTORE))?;
             if let Some(broken) = serde_json::from_str(&text).ok().and_then(broken_seal) {
                 terminal.messages.warning(format!("{}: {broken}; what it says may be wrong", path.display()));
             }
             Ok(parsed)
         }
-        Err(error) => Err(refuse(format!("not a file of pdreplay: {error}"))),
+        Err(fault) => Err(refuse(format!("not a file of pdreplay: {fault}")).hint(RESTORE)),
     }
 }
 

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use crate::base::{JsonFaultKind, from_json};
 use crate::cli::exit::Failure;
+use crate::cli::found::RESTORE;
 use crate::record::{LedgerEvent, LedgerKind};
 use crate::results::render::Table;
 
@@ -30,16 +32,16 @@ pub fn count(path: &Path) -> Result<Ledger, Failure> {
         if let Some(text) = cut_off.take() {
             return Err(Failure::input(text).hint("the file was changed after the run"));
         }
-        match serde_json::from_str::<LedgerEvent>(&line) {
+        match from_json::<LedgerEvent>(line.as_bytes()) {
             Ok(event) => {
                 let detail = event.detail.unwrap_or_default();
                 let (count, _) = counts.entry((event.kind, short(&detail))).or_insert((0, event.at_ns));
                 *count += 1;
             }
-            Err(error) if error.is_eof() => {
+            Err(fault) if fault.kind == JsonFaultKind::Eof => {
                 cut_off = Some(format!("{}: line {}: cut off after {} bytes", path.display(), ix + 1, line.len()));
             }
-            Err(error) => return Err(at(&format!("line {}: {error}", ix + 1))),
+            Err(fault) => return Err(at(&format!("line {}: {}", ix + 1, fault.in_line())).hint(RESTORE)),
         }
     }
     let row = |((kind, detail), (count, first_ns)): (&(LedgerKind, String), &(u64, u64))| {

@@ -1,4 +1,4 @@
-//! Files that `--html`, `--export` and `--perfetto` write, in one place for all of them.
+//! Files that `--html`, `--export`, `--perfetto` and `cluster up --kv-config` write, in one place for all of them.
 //!
 //! A regular file appears whole or not at all, packed when its name ends in `.gz`. Devices and pipes are written into, a
 //! link stays and the file behind it is written. Invariant: nothing is replaced but an earlier output of the same form.
@@ -31,6 +31,8 @@ pub enum Form {
     Csv,
     /// A page.
     Html,
+    /// The file of KV streams that `cluster up` writes.
+    KvStreams,
     /// A trace for ui.perfetto.dev.
     Perfetto,
     /// The result of `vllm bench serve`.
@@ -44,6 +46,8 @@ impl Form {
             Form::Aiperf => br#"{"metadata":{"session_num":"#,
             Form::Csv => b"schema_version,run_id,",
             Form::Html => b"<!doctype html>",
+            // The order of keys is ours: people begin with a stream's name.
+            Form::KvStreams => b"{\n  \"streams\": [\n    {\n      \"block_size\": ",
             Form::Perfetto => br#"{"displayTimeUnit":"ms","traceEvents":["#,
             Form::Vllm => br#"{"backend": "pdreplay","#,
         }
@@ -54,6 +58,7 @@ impl Form {
             Form::Aiperf => "aiperf export",
             Form::Csv => "csv export",
             Form::Html => "HTML page",
+            Form::KvStreams => "file of KV streams that pdreplay wrote",
             Form::Perfetto => "Perfetto export",
             Form::Vllm => "vllm export",
         }
@@ -64,13 +69,14 @@ impl Form {
             Form::Aiperf => "--export aiperf=profile_export.jsonl",
             Form::Csv => "--export csv=requests.csv",
             Form::Html => "--html run.html",
+            Form::KvStreams => "--kv-config streams.json",
             Form::Perfetto => "--perfetto trace.json.gz",
             Form::Vllm => "--export vllm=vllm.json",
         }
     }
 
     fn is_packed(self, file: &Path) -> bool {
-        self != Form::Html && file.extension().is_some_and(|ending| ending == "gz")
+        !matches!(self, Form::Html | Form::KvStreams) && file.extension().is_some_and(|ending| ending == "gz")
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::base::WorkerId;
 use crate::cli::exit::Failure;
+use crate::cli::outfile::{self, Form};
 use crate::kv::publish::PublisherOptions;
 use crate::live::cluster::KvAddress;
 use crate::live::url_at;
@@ -25,7 +26,17 @@ pub struct StreamsFile {
 }
 
 impl StreamsFile {
-    /// At `wanted`, replacing what is there; else in the directory for temporary files.
+    /// Refuses a place for the file before anything is started for it.
+    pub fn check(wanted: &Path) -> Result<(), Failure> {
+        outfile::check(wanted, Form::KvStreams)?;
+        if outfile::is_final(wanted) {
+            let cause = format!("`--kv-config {}` names no file that can be read again", wanted.display());
+            return Err(Failure::input(cause).hint("name a file, such as --kv-config streams.json"));
+        }
+        Ok(())
+    }
+
+    /// At `wanted`, replacing one of an earlier cluster; else in the directory for temporary files.
     pub fn write(wanted: Option<&Path>, streams: &Value) -> Result<StreamsFile, Failure> {
         let text = format!("{streams:#}\n");
         let is_wanted = wanted.is_some();
@@ -34,7 +45,7 @@ impl StreamsFile {
             Failure::broke(cause).hint("name another place with `--kv-config FILE`")
         };
         if let Some(path) = wanted {
-            fs::write(path, text).map_err(|error| failed(path, error))?;
+            outfile::write(path, Form::KvStreams, |out| out.write_all(text.as_bytes()))?;
             // The lines that name it may be used elsewhere.
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
             return Ok(StreamsFile { path, is_wanted });

@@ -3,7 +3,7 @@
 use crate::base::{Time, WorkerId};
 use crate::cluster::{FaultKind, Faults};
 use crate::engine::Worker;
-use crate::kv::publish::{Message, Publisher, PublisherOptions, TokenSource};
+use crate::kv::publish::{Calendar, Message, Publisher, PublisherOptions, TokenSource};
 use crate::kv::{BlockTree, Moved};
 
 /// See the module.
@@ -11,8 +11,8 @@ use crate::kv::{BlockTree, Moved};
 pub struct Outlet {
     worker: WorkerId,
     publisher: Publisher,
-    /// Unix time at the start of the run, seconds.
-    epoch_s: f64,
+    /// Of its time stamps.
+    calendar: Calendar,
     /// Overtaken by the message that follows it.
     held: Option<Message>,
     sent: Vec<Message>,
@@ -32,13 +32,13 @@ pub struct Telling<'a> {
 impl Outlet {
     /// Of `worker`, which tells of its cache from now on; `None` for one that keeps none. Its process begins now, and says
     /// so in its first message.
-    pub fn new(options: &PublisherOptions, epoch_s: f64, worker: &mut Worker, cx: Telling<'_>) -> Option<Outlet> {
+    pub fn new(options: &PublisherOptions, calendar: Calendar, worker: &mut Worker, cx: Telling<'_>) -> Option<Outlet> {
         if !worker.caches_prompts() {
             return None;
         }
         worker.record_cache_changes();
         let publisher = Publisher::new(options.clone());
-        let mut outlet = Outlet { worker: worker.id(), publisher, epoch_s, held: None, sent: Vec::new() };
+        let mut outlet = Outlet { worker: worker.id(), publisher, calendar, held: None, sent: Vec::new() };
         outlet.begin(cx);
         Some(outlet)
     }
@@ -46,7 +46,7 @@ impl Outlet {
     /// Takes what a step of the worker changed.
     pub fn step(&mut self, worker: &mut Worker, faults: &mut Faults, cx: Telling<'_>) {
         let (device, host) = (worker.take_cache_changes(), worker.take_host_changes());
-        let unix_s = self.unix_s(cx.now);
+        let unix_s = self.calendar.unix_s(cx.now);
         if let Some(message) = self.publisher.step(unix_s, (&device, &host), cx.tree, cx.tokens) {
             self.send(message, faults);
         }
@@ -54,7 +54,7 @@ impl Outlet {
 
     /// The publisher, though not the cache, is started again.
     pub fn begin(&mut self, cx: Telling<'_>) {
-        let unix_s = self.unix_s(cx.now);
+        let unix_s = self.calendar.unix_s(cx.now);
         self.held = None;
         self.sent.push(self.publisher.begin(unix_s, cx.tree, cx.tokens));
     }
@@ -66,7 +66,7 @@ impl Outlet {
 
     /// Replies to a request from sequence number `from` on.
     pub fn answer(&mut self, from: u64, cx: Telling<'_>) -> Vec<Message> {
-        let unix_s = self.unix_s(cx.now);
+        let unix_s = self.calendar.unix_s(cx.now);
         self.publisher.answer(unix_s, from, cx.tree, cx.tokens)
     }
 
@@ -88,9 +88,5 @@ impl Outlet {
         }
         self.sent.push(message);
         self.sent.extend(self.held.take());
-    }
-
-    fn unix_s(&self, now: Time) -> f64 {
-        self.epoch_s + now.as_secs_f64()
     }
 }

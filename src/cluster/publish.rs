@@ -8,7 +8,7 @@ use crate::cluster::machine::{Cluster, Message};
 use crate::cluster::outlet::{Outlet, Telling};
 use crate::engine::Cx;
 use crate::kv::BlockTokens;
-use crate::kv::publish::{Message as Frames, PublisherOptions};
+use crate::kv::publish::{Calendar, Message as Frames, PublisherOptions};
 
 /// How the workers publish.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,7 +103,7 @@ impl Cluster {
     pub(super) fn open_outlet(&mut self, cx: Cx<'_>, site: usize) {
         let (Some(publishing), Some(worker)) = (&self.publishing, &mut self.sites[site].worker) else { return };
         let telling = Telling { now: cx.now, tree: cx.tree, tokens: &publishing.tokens };
-        self.sites[site].outlet = Outlet::new(&publishing.options, 0.0, worker, telling);
+        self.sites[site].outlet = Outlet::new(&publishing.options, Calendar::VIRTUAL, worker, telling);
         self.send_out(cx, site);
     }
 

@@ -238,6 +238,11 @@ impl Addresses {
         self.workers().map(|(id, _)| id).find(|id| self.ours_count() && id.to_string() == wanted)
     }
 
+    /// Several workers call themselves so.
+    pub fn is_shared_name(&self, own: &str) -> bool {
+        self.own_names.get(own).is_some_and(Option::is_none)
+    }
+
     /// The names by which [`named`](Self::named) knows workers.
     pub fn names(&self) -> Vec<String> {
         if self.ours_count() {

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, Read};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::base::{JsonFaultKind, from_json};
 use crate::record::{RequestRecord, SCHEMA_VERSION};
 
 /// Most bytes of a line, its end included. A record has a few thousand.
@@ -130,7 +131,7 @@ struct Version {
 }
 
 fn parse(text: &[u8], line: u64) -> Result<RequestRecord, RecordError> {
-    let parsed = serde_json::from_slice::<RequestRecord>(text);
+    let parsed = from_json::<RequestRecord>(text);
     let version = match &parsed {
         Ok(record) => Some(record.schema_version),
         Err(_) => serde_json::from_slice::<Version>(text).ok().map(|version| version.schema_version),
@@ -145,9 +146,9 @@ fn parse(text: &[u8], line: u64) -> Result<RequestRecord, RecordError> {
                 None => Ok(record),
             }
         }
-        (Err(error), _) if error.is_eof() && !text.ends_with(b"\n") => {
+        (Err(fault), _) if fault.kind == JsonFaultKind::Eof && !text.ends_with(b"\n") => {
             Err(RecordError::CutOff { line, bytes: text.len() })
         }
-        (Err(error), _) => Err(RecordError::Malformed { line, cause: error.to_string() }),
+        (Err(fault), _) => Err(RecordError::Malformed { line, cause: fault.in_line() }),
     }
 }

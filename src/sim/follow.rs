@@ -109,11 +109,15 @@ impl Follower {
             KvWord::Live(frames) => SyncInput::Live(frames),
             KvWord::Replay { attempt, frames } => SyncInput::Replay { attempt: *attempt, frames },
         };
+        self.tell(cx.now, worker, input);
+        self.act(cx, cluster);
+    }
+
+    fn tell(&mut self, now: Time, worker: WorkerId, input: SyncInput<'_>) {
         if let Some(stream) = self.streams.get(&worker) {
             let told = &mut self.told;
-            self.subscriber.input(cx.now, *stream, input, |_, output| told.push((worker, output)));
+            self.subscriber.input(now, *stream, input, |_, output| told.push((worker, output)));
         }
-        self.act(cx, cluster);
     }
 
     /// When a stream wants to be woken.
@@ -156,13 +160,18 @@ impl Follower {
     }
 
     fn act(&mut self, cx: Cx<'_>, cluster: &mut Cluster) {
-        for (worker, output) in std::mem::take(&mut self.told) {
-            match output {
-                SyncOutput::AskReplay { from, attempt } => cluster.ask_replay(cx, worker, attempt, from),
-                // Replies that come all the same are told by their number.
-                SyncOutput::DropReplay => {}
-                SyncOutput::Reconnect => cluster.subscribe(cx, worker),
-                SyncOutput::Changed(change) => self.ledger.extend(stream_line(&worker.to_string(), &change)),
+        while !self.told.is_empty() {
+            for (worker, output) in std::mem::take(&mut self.told) {
+                match output {
+                    SyncOutput::AskReplay { from, attempt } => cluster.ask_replay(cx, worker, attempt, from),
+                    // Replies that come all the same are told by their number.
+                    SyncOutput::DropReplay => {}
+                    SyncOutput::Reconnect => {
+                        self.tell(cx.now, worker, SyncInput::Closed);
+                        cluster.subscribe(cx, worker);
+                    }
+                    SyncOutput::Changed(change) => self.ledger.extend(stream_line(&worker.to_string(), &change)),
+                }
             }
         }
     }

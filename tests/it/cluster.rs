@@ -168,6 +168,23 @@ fn the_file_of_streams_is_written_where_it_is_wanted_and_refused_where_nobody_pu
     assert_eq!(stream["replay_endpoint"], worker["kv_replay"]);
     up.end("INT").code(0);
     assert!(scratch.join("kv.json").is_file(), "who asked for it keeps it");
+    let earlier = scratch.read("kv.json");
+    let up = Up::start(&scratch, &["--policy", "car", "--kv-config", "kv.json", "--json"]);
+    wait_for("another file", || (scratch.read("kv.json") != earlier).then_some(()));
+    up.end("INT").code(0);
+    // By hand, and in nobody's form; nothing is started for it.
+    let by_hand = r#"{"streams": [{"instance_name": "P0", "block_size": 64, "endpoint": "tcp://10.0.0.1:5557"}]}"#;
+    for text in [by_hand, "{\n  \"streams\": [\n    {\n      \"instance_name\": \"P0\"\n    }\n  ]\n}\n", "notes"] {
+        scratch.write("mine.json", text);
+        let refused = scratch.run(&["cluster", "up", "--policy", "car", "--kv-config", "mine.json"]);
+        refused.refused(&["mine.json exists and is no file of KV streams", "so it is not replaced", "another file"]);
+        assert_eq!(scratch.read("mine.json"), text);
+    }
+    for (place, why) in
+        [("-", "can be read again"), ("/dev/null", "can be read again"), ("no/kv.json", "the folder no")]
+    {
+        scratch.run(&["cluster", "up", "--policy", "car", "--kv-config", place]).refused(&[why]);
+    }
     let refused = scratch.run(&["cluster", "up", "--policy", "sticky", "--kv-config", "no.json"]);
     refused.refused(&["no worker publishes any", "--policy car"]);
     assert!(!scratch.join("no.json").exists());

@@ -23,6 +23,7 @@ mod figures;
 mod flips;
 mod installed;
 mod interrupts;
+mod json_words;
 mod kv;
 mod live;
 mod notebooks;

@@ -82,7 +82,7 @@ fn a_registry_is_a_file_or_members_and_a_namespace() {
 fn stream(instance: &str, sequence: u64) -> KvStream {
     let stream = serde_json::json!({
         "instance_name": instance, "dp_rank": 0, "endpoint": "tcp://h:1", "replay_endpoint": null, "state": "synced",
-        "reason": "snapshot", "synchronized": true, "sequence": sequence, "lag_ms": null, "quiet_ms": null,
+        "reason": "snapshot", "synchronized": true, "sequence": sequence, "lag_ms": null, "odd_timestamps": 0, "quiet_ms": null,
         "device_blocks": 1, "host_blocks": 0, "mappings": 1, "batches": 1, "refused": 0, "events": 1, "ignored": 0,
         "gaps": 0, "restarts": 0, "resyncs": 0, "refreshes": 0, "failed_replays": 0, "buffered_bytes": 0,
         "unsynced_ms": 0, "error": null,
@@ -131,6 +131,19 @@ fn why_a_stream_is_out_of_step_is_seen_at_80_columns() {
     assert!(lines[2].starts_with("p0 ") && lines[3].starts_with("p1 "), "in step there is no reason: {narrow}");
     assert_eq!(lines[4].trim_start(), error, "uncut");
     assert!(shown(&reply, Style { color: false, width: 160 }).contains("restarts"));
+}
+
+#[test]
+fn time_stamps_that_give_no_lag_are_counted_above_the_table() {
+    let odd = KvStream { odd_timestamps: 12, ..stream("p0", 7) };
+    // One that sent some and is right now has a lag.
+    let mended = KvStream { odd_timestamps: 3, lag_ms: Some(2.0), ..stream("p1", 7) };
+    let streams = vec![odd, mended];
+    let reply = KvStreamsReply { unready: None, streams, excluded: Default::default(), notice: None };
+    let shown = shown(&reply, Style { color: false, width: 160 });
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines[1], "no lag of p0/0: time stamps that are no time near now: 12");
+    assert!(lines.len() == 5 && lines[4].contains("2 ms"), "{shown}");
 }
 
 #[test]

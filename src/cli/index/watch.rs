@@ -29,7 +29,8 @@ Examples:
   # a line for each stream that changed, with its time in UTC
   pdreplay index watch | tee watch.log
 
-`lag` is from the publisher's time stamp of the last batch to its arrival (clocks of two machines may differ), \
+`lag` is from the publisher's time stamp of the last batch to its arrival (clocks of two machines may differ; `-` \
+where the stamp is no Unix time in seconds within a day of now), \
 `quiet` since then; `device` and `host` are blocks. `gaps`, `restarts`, `resyncs` and `refused` count since the stream is followed; where the \
 table would be too wide, those that are 0 for all are left out. A stream that is not in step says why on a line \
 of its own. Ends with exit 0 on SIGINT, or when its reader has gone.";
@@ -128,6 +129,11 @@ pub(super) fn shown(reply: &KvStreamsReply, style: Style) -> String {
     reply.unready.iter().for_each(|why| say(format!("not ready: {why}")));
     reply.notice.iter().for_each(|notice| say(format!("registry: {notice}")));
     reply.excluded.iter().for_each(|(instance, why)| say(format!("not followed: {instance}: {why}")));
+    let odd = reply.streams.iter().filter(|stream| stream.odd_timestamps > 0 && stream.lag_ms.is_none());
+    odd.for_each(|stream| {
+        let KvStream { instance_name, dp_rank, odd_timestamps, .. } = stream;
+        say(format!("no lag of {instance_name}/{dp_rank}: time stamps that are no time near now: {odd_timestamps}"));
+    });
     text + &table(&reply.streams, style)
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::base::host_and_port;
 
-/// A host and a port. Hosts are compared as written, in lower case: `localhost` and `127.0.0.1` are two.
+/// A host and a port, as written, in lower case. Whether two are one server, [`Endpoint::place`] says.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
     /// Name or address, without brackets, in lower case.
@@ -47,6 +47,16 @@ impl Endpoint {
         } else {
             format!("{}:{}", self.host, self.port)
         }
+    }
+
+    /// The host, the same for all that are surely one: `localhost` is `127.0.0.1`. Names are not looked up.
+    pub fn place_host(&self) -> &str {
+        if self.host == "localhost" { "127.0.0.1" } else { &self.host }
+    }
+
+    /// The address, the same for all that are surely one server.
+    pub fn place(&self) -> Endpoint {
+        Endpoint { host: self.place_host().to_owned(), port: self.port }
     }
 
     /// The same host, another port; `None` above 65535.

@@ -7,10 +7,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
+
 use super::news::News;
+use super::read::object;
 use super::record::{InstanceRecord, InstanceType, LoadReport, MOST_SHOWN, RawRecord};
 use super::table::TableInput;
-use crate::base::shortened;
+use crate::base::{JsonFault, from_json, shortened};
 
 const LOADS: &str = "XLLM:LOADMETRICS:";
 
@@ -71,7 +74,7 @@ impl KeyMirror {
                 news
             }
             Key::Load(name) => {
-                let read: Result<LoadReport, _> = serde_json::from_slice(text);
+                let read: Result<LoadReport, _> = from_value(text);
                 let trouble = read.as_ref().err().map(|why| format!("{why}; the load stays as it was"));
                 self.loads.insert(key.to_owned(), text.to_vec());
                 read.into_iter().map(|load| heard(name, load)).chain(self.note(key, trouble)).collect()
@@ -153,8 +156,14 @@ impl KeyMirror {
 }
 
 fn read_record(name: &str, kind: InstanceType, text: &[u8]) -> Result<InstanceRecord, String> {
-    let raw: RawRecord = serde_json::from_slice(text).map_err(|error| shortened(&error.to_string(), MOST_SHOWN))?;
+    let raw: RawRecord = from_value(text)?;
     raw.record(name, Some(kind)).map_err(|why| shortened(&why, MOST_SHOWN))
+}
+
+/// The value of a key.
+fn from_value<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    let told = |fault: JsonFault| shortened(&format!("{fault}; {}", fault.remedy()), MOST_SHOWN);
+    from_json(object(text).map_err(str::to_owned)?).map_err(told)
 }
 
 fn heard(name: &str, load: LoadReport) -> News {
@@ -228,9 +237,19 @@ mod tests {
     fn what_cannot_be_read_changes_nothing() {
         let mut mirror = KeyMirror::new("");
         mirror.put("XLLM:PREFILL:h:8000", ENGINE.as_bytes());
-        for text in ["{", "[]", r#"{"type":9}"#, r#"{"dp_size":-1}"#, r#"{"http_address":"h"}"#] {
+        let cases = [
+            ("{", "at line 1 column 1; correct it there"),
+            ("[]", "expected an object"),
+            ("5", "expected an object"),
+            (r#"{"type":9}"#, "write DEFAULT (0)"),
+            (r#"{"dp_size":-1}"#, "`dp_size` is -1"),
+            (r#"{"dp_size":"2"}"#, "dp_size: invalid type: string \"2\", expected a whole number"),
+            (r#"{"http_address":"h"}"#, "it has no port"),
+        ];
+        for (text, why) in cases {
             let told = mirror.put("XLLM:PREFILL:h:8000", text.as_bytes());
-            assert!(matches!(&told[..], [News::Notice(text)] if text.contains("XLLM:PREFILL:h:8000")), "{told:?}");
+            let [News::Notice(said)] = &told[..] else { panic!("{text}: {told:?}") };
+            assert!(said.contains("XLLM:PREFILL:h:8000") && said.contains(why), "{text}: {said}");
         }
         let told = mirror.delete("XLLM:PREFILL:h:8000");
         let is_last_good = matches!(&told[..], [News::Table(TableInput::LeaseLost { .. }), News::Mended(_)]);

@@ -12,10 +12,10 @@ use super::news::News;
 use super::read::object;
 use super::record::{ENGINE_KEYS, InstanceRecord, LoadReport, MOST_SHOWN, RECORD_KEYS, RawRecord};
 use super::table::TableInput;
-use crate::base::{nearest, shortened};
+use crate::base::{from_json, nearest, shortened};
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
+#[serde(deny_unknown_fields)]
 struct RawListing {
     instances: Vec<RawRecord>,
 }
@@ -80,7 +80,7 @@ impl Listing {
 
 fn read(text: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
     let text = object(text).map_err(|why| format!("{why}; write {{\"instances\": […]}}"))?;
-    let raw: RawListing = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let raw: RawListing = from_json(text).map_err(|fault| format!("{fault}; {}", fault.remedy()))?;
     let mut entries = BTreeMap::new();
     for (ix, raw) in raw.instances.into_iter().enumerate() {
         let at = |why: String| format!("instances[{ix}]: {why}");
@@ -179,7 +179,11 @@ mod tests {
         let good = r#"{"instances":[{"name":"h:8000","type":0}]}"#;
         look(&mut listing, good);
         let broken = [
-            (r#"{"instances":[{"#, "line 1 column 15"),
+            (r#"{"instances":[{"#, "line 1 column 15; correct it there"),
+            (r#"{"instances":[5]}"#, "instances[0]: invalid type: integer `5`, expected an object at line 1 column 15"),
+            (r#"{"instances":[{"name":"h:1","type":0},{"name":7}]}"#, "instances[1].name: invalid type: integer `7`"),
+            (r#"{"instances":[{"name":"h:1","type":1.5}]}"#, "instances[0].type: expected DEFAULT (0), PREFILL (1)"),
+            (r#"{"instances":[{"name":"h:1","load":{}}]}"#, "instances[0].load: missing field `waiting_requests_num`"),
             (r#"{"instances":[{"name":"h:8000"}]}"#, "`type` is missing"),
             (r#"{"instances":[{"name":"h:8000","type":0,"dp_sise":2}]}"#, "did you mean `dp_size`?"),
             (r#"{"instances":[{"name":"h","type":0}]}"#, "it has no port"),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::config::{Discovery, KvEventsConfig, Registry, Source, StaticStream, StreamForm, StreamLimits};
 use super::endpoint::Endpoint;
 use super::error::{ConfigCause, ConfigError, ConfigErrors};
-use crate::base::nearest;
+use crate::base::{JsonFault, JsonFaultKind, from_json, nearest};
 use crate::kv::{DEFAULT_HASH_SEED, Dialect, Recovery};
 
 /// Most streams there can be.
@@ -26,7 +26,7 @@ pub(super) fn object(text: &[u8]) -> Result<&[u8], &'static str> {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
+#[serde(deny_unknown_fields)]
 struct RawConfig {
     discovery: Option<RawDiscovery>,
     #[serde(default)]
@@ -40,7 +40,7 @@ struct RawConfig {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
+#[serde(deny_unknown_fields)]
 struct RawDiscovery {
     enabled: Option<bool>,
     block_size: Option<u64>,
@@ -55,14 +55,14 @@ struct RawDiscovery {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
+#[serde(deny_unknown_fields)]
 struct RawRegistry {
     file: Option<String>,
     etcd: Option<RawEtcd>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
+#[serde(deny_unknown_fields)]
 struct RawEtcd {
     #[serde(default)]
     endpoints: Vec<String>,
@@ -71,7 +71,7 @@ struct RawEtcd {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
+#[serde(deny_unknown_fields)]
 struct RawStream {
     instance_name: Option<String>,
     dp_rank: Option<u64>,
@@ -138,20 +138,12 @@ impl KvEventsConfig {
 
 fn raw(text: &[u8]) -> Result<RawConfig, ConfigError> {
     let text = object(text).map_err(|why| ConfigError::new("", ConfigCause::WrongType(why.into())))?;
-    let mut json = serde_json::Deserializer::from_slice(text);
-    let raw = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        let field = if path == "." { String::new() } else { path };
-        unreadable(field, error.inner())
-    })?;
-    json.end().map_err(|error| unreadable(String::new(), &error))?;
-    Ok(raw)
+    from_json(text).map_err(unreadable)
 }
 
-fn unreadable(field: String, error: &serde_json::Error) -> ConfigError {
-    let whole = error.to_string();
-    let words = whole.rsplit_once(" at line ").map_or(whole.as_str(), |(words, _)| words);
-    let cause = match (words.strip_prefix("unknown field "), words.strip_prefix("unknown variant ")) {
+fn unreadable(fault: JsonFault) -> ConfigError {
+    let words = fault.words.as_str();
+    let cause = match (words.strip_prefix("unknown field "), words.strip_prefix("unknown word ")) {
         (Some(rest), _) => {
             let (_, near, known) = quoted(rest);
             ConfigCause::UnknownKey { near, known }
@@ -160,10 +152,10 @@ fn unreadable(field: String, error: &serde_json::Error) -> ConfigError {
             let (found, near, known) = quoted(rest);
             ConfigCause::UnknownWord { found, near, known }
         }
-        (None, None) if error.is_data() => ConfigCause::WrongType(words.to_owned()),
+        (None, None) if fault.kind == JsonFaultKind::Data => ConfigCause::WrongType(words.to_owned()),
         (None, None) => ConfigCause::Syntax(words.to_owned()),
     };
-    ConfigError { at: Some((error.line(), error.column())), field, cause }
+    ConfigError { at: Some(fault.at), field: fault.path, cause }
 }
 
 /// A word, the known one it may mean, and all that are known. In serde's words they stand in backticks, the word first.
@@ -293,9 +285,9 @@ fn streams(raw: &[RawStream], max_streams: u32, checks: &mut Checks) -> Vec<Stat
         for (name, endpoint) in [("endpoint", Some(&stream.events)), ("replay_endpoint", stream.replay.as_ref())] {
             let Some(endpoint) = endpoint.cloned() else { continue };
             let field = format!("{at}.{name}");
-            match addresses.get(&endpoint).cloned() {
+            match addresses.get(&endpoint.place()).cloned() {
                 Some(other) => checks.refuse(field, ConfigCause::DuplicateEndpoint { endpoint, other }),
-                None => drop(addresses.insert(endpoint, field)),
+                None => drop(addresses.insert(endpoint.place(), field)),
             }
         }
         found.push(stream);

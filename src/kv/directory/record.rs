@@ -106,7 +106,7 @@ pub(super) struct RawRecord {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected DEFAULT (0), PREFILL (1), DECODE (2) or MIX (3)")]
 enum RawType {
     Number(i64),
     Word(String),

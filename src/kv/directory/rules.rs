@@ -117,7 +117,7 @@ fn collisions(rules: &Discovery, found: &BTreeMap<&str, &Instance>) -> BTreeMap<
             let first = u64::from(address.port) + u64::from(offset);
             let end = first + u64::from(instance.record.dp_size);
             edges.extend([(first, true), (end, false)].map(|(port, begins)| Edge {
-                host: &address.host,
+                host: address.place_host(),
                 port,
                 begins,
                 name,

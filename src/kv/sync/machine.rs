@@ -88,6 +88,7 @@ impl StreamSync {
         match input {
             SyncInput::Connected => self.connected(now),
             SyncInput::Disconnected(why) => self.disconnected(now, why),
+            SyncInput::Closed => self.closed(now),
             SyncInput::Live(frames) => self.live_message(now, frames),
             SyncInput::TooLarge { bytes } => {
                 let limit = self.options.max_message_bytes;
@@ -132,6 +133,11 @@ impl StreamSync {
         &self.options
     }
 
+    /// Live batches of the stream that could be read so far.
+    pub fn batches(&self) -> u64 {
+        self.stats.batches
+    }
+
     /// Everything that is to be said of it.
     pub fn report(&self, now: Time) -> StreamReport {
         let Standing { state, reason, .. } = self.standing;
@@ -158,6 +164,18 @@ impl StreamSync {
         };
         self.writer.invalidate(flaw.words());
         self.turn(now, SyncState::Unsynced, flaw.reason, flaw.detail);
+    }
+
+    /// That the connection is gone is our own doing: what was wrong before stays what is wrong.
+    fn closed(&mut self, now: Time) {
+        let reason = SyncReason::Reconnecting;
+        if self.served.is_some() {
+            return self.disconnected(now, reason.words());
+        }
+        self.leave_attempt(true);
+        self.buffer.clear();
+        (self.live, self.ask_at) = (None, None);
+        self.turn(now, SyncState::Disconnected, reason, String::new());
     }
 
     fn disconnected(&mut self, now: Time, why: &str) {

@@ -42,6 +42,8 @@ reasons! {
     Connected = "connected", "subscribed; the publisher's state is asked for";
     /// The subscription is gone.
     Disconnected = "disconnected", "no connection to the publisher";
+    /// The subscription was closed here, for another.
+    Reconnecting = "reconnecting", "no batch arrived: the subscription is made anew";
     /// A sequence number was left out.
     Gap = "gap", "a batch is missing";
     /// A sequence number came again, or from before.

@@ -39,6 +39,8 @@ pub enum SyncInput<'a> {
     Connected,
     /// It is gone, or an attempt to make it failed, and why.
     Disconnected(&'a str),
+    /// The subscription was closed for another, as [`SyncOutput::Reconnect`] said.
+    Closed,
     /// A live message arrived.
     Live(&'a [Vec<u8>]),
     /// A live message was longer than the receiver takes, and was not read.

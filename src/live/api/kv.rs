@@ -89,8 +89,12 @@ pub struct KvStream {
     pub synchronized: bool,
     /// See [`KvMatch::sequence`].
     pub sequence: Option<u64>,
-    /// From the publisher's time stamp of the last batch to its arrival, milliseconds; below 0 when the clocks differ.
+    /// From the publisher's time stamp of the last batch to its arrival, milliseconds; below 0 when the clocks differ. Null before
+    /// the first, and when its stamp is no Unix time in seconds within a day of now.
     pub lag_ms: Option<f64>,
+    /// Live batches with such a stamp.
+    #[serde(default)]
+    pub odd_timestamps: u64,
     /// Since the last batch, milliseconds.
     pub quiet_ms: Option<u64>,
     /// See [`KvMatch::device_blocks`].

@@ -1,5 +1,6 @@
-//! Streams held against the workers of a run before it begins: names that are no worker's, workers without a stream, hits that
-//! no choice will count. Each would make it a run by load alone, in part or as a whole, which looks almost as good.
+//! Streams held against the workers of a run before it begins: names that are no worker's or may be several's, two streams of
+//! one worker and rank, workers without a stream, hits that no choice will count. Each would make it a run by load alone, in
+//! part or as a whole, which looks almost as good.
 //!
 //! The one place that says so, to a run and to `doctor`.
 
@@ -8,10 +9,10 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::whose::{doubled, whose_fault, worker_of};
 use crate::base::{Role, WorkerId};
 use crate::kv::directory::{Endpoint, StreamKey};
 use crate::live::Addresses;
-use crate::live::probe::worker_at;
 use crate::scenario::IndexNeeds;
 
 /// Something that makes choices blind.
@@ -78,10 +79,13 @@ pub fn followed_faults(
 ) -> Covered {
     let instances: BTreeMap<&str, Option<&Endpoint>> =
         streams.iter().map(|(key, http)| (key.instance.as_str(), http.as_ref())).collect();
-    let whose = |(name, http): (&&str, &Option<&Endpoint>)| worker_of(addresses, name, *http);
-    let seen: BTreeSet<WorkerId> = instances.iter().filter_map(whose).collect();
-    let strange = instances.iter().filter(|instance| whose(*instance).is_none());
-    let mut faults: Vec<IndexFault> = strange.map(|(name, http)| nobodys(name, *http, addresses)).collect();
+    let workers = instances.iter().filter_map(|(name, http)| Some((*name, worker_of(addresses, name, *http)?)));
+    let workers: BTreeMap<&str, WorkerId> = workers.collect();
+    let mut faults: Vec<IndexFault> =
+        instances.iter().filter_map(|(name, http)| whose_fault(addresses, name, *http)).collect();
+    let of_workers = streams.keys().filter_map(|key| Some((key, *workers.get(key.instance.as_str())?)));
+    faults.extend(doubled(of_workers, are_listed));
+    let seen: BTreeSet<WorkerId> = workers.values().copied().collect();
     let read = addresses.workers().map(|(worker, _)| worker).filter(|worker| worker.role == needs.role);
     let (covered, bare): (Vec<WorkerId>, Vec<WorkerId>) = read.partition(|worker| seen.contains(worker));
     if !bare.is_empty() {
@@ -108,30 +112,6 @@ pub fn followed_faults(
 
 fn by_load(needs: &IndexNeeds) -> String {
     format!("policy {} chooses by load alone", needs.policy)
-}
-
-fn nobodys(name: &str, http: Option<&Endpoint>, addresses: &Addresses) -> IndexFault {
-    let names = addresses.names().join(", ");
-    let (at, remedy) = match http {
-        Some(http) => (
-            format!(" at {}", http.authority()),
-            "correct its name or http_address in the registry, or the run's own addresses",
-        ),
-        None => (String::new(), "correct instance_name in the file of kv_events.config"),
-    };
-    IndexFault {
-        what: format!("stream {name}{at} names no worker; names are {names}, or a worker's HTTP address"),
-        effect: "what it tells is of no use".to_owned(),
-        remedy: remedy.to_owned(),
-    }
-}
-
-/// The worker that an instance is: by its name (a worker's name, URL, or host and port) or by its HTTP server.
-pub(super) fn worker_of(addresses: &Addresses, instance: &str, http: Option<&Endpoint>) -> Option<WorkerId> {
-    let at = |url: &str| worker_at(addresses, url);
-    let as_url = if instance.contains("://") { instance.to_owned() } else { format!("http://{instance}") };
-    let by_name = addresses.named(instance).or_else(|| addresses.named(&as_url)).or_else(|| at(&as_url));
-    by_name.or_else(|| http.and_then(|http| at(&format!("http://{}", http.authority()))))
 }
 
 fn told_all(faults: &[IndexFault]) -> String {

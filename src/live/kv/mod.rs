@@ -9,6 +9,7 @@ mod io_words;
 pub mod registry;
 mod run;
 pub mod service;
+mod whose;
 pub mod zmq;
 
 pub use coverage::{Covered, IndexFault, Uncovered, followed_faults, no_file_fault, source_faults, unseen};

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::channel;
 
-use super::coverage::{IndexFault, Uncovered, followed_faults, source_faults, worker_of};
+use super::coverage::{IndexFault, Uncovered, followed_faults, source_faults};
 use super::service::{Board, Feed, FeedError, FeedOptions, Log, StreamView};
+use super::whose::worker_of;
 use crate::base::{Dur, WorkerId};
 use crate::kv::directory::{Endpoint, KvEventsConfig, Source, StaticStream, StreamForm, StreamKey, StreamLimits};
 use crate::kv::index::StreamSpec;

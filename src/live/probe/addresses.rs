@@ -58,8 +58,9 @@ pub(super) async fn other_urls(target: &Target, listed: &[String], limit: Durati
     theirs.into_iter().filter_map(|(url, place)| Some((url, only_one(&ours, &place)?))).collect()
 }
 
-/// The only worker at the HTTP server of this base URL, by what needs no look-up: hosts as written, addresses, `localhost`.
-pub fn worker_at(addresses: &Addresses, url: &str) -> Option<WorkerId> {
+/// The workers at the HTTP server of this base URL, by what needs no look-up: hosts as written, addresses, `localhost`, which may
+/// be two.
+pub fn workers_at(addresses: &Addresses, url: &str) -> Vec<WorkerId> {
     let place = |url: &str| {
         let (host, port) = host_of(url)?;
         Some((fixed(&host).ok_or(host), port))
@@ -71,9 +72,7 @@ pub fn worker_at(addresses: &Addresses, url: &str) -> Option<WorkerId> {
         (Some((Err(ours), port)), Some((Err(theirs), other))) => (ours, port) == (theirs, other),
         (_, _) => false,
     };
-    let mut there = addresses.workers().filter(|(_, endpoint)| is_same(&endpoint.url));
-    let (worker, _) = there.next()?;
-    there.next().is_none().then_some(worker)
+    addresses.workers().filter(|(_, endpoint)| is_same(&endpoint.url)).map(|(worker, _)| worker).collect()
 }
 
 /// The only worker that is surely at this place.

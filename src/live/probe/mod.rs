@@ -14,7 +14,7 @@ mod question;
 mod reply;
 mod route_map;
 
-pub use addresses::{Shared, worker_at};
+pub use addresses::{Shared, workers_at};
 pub use checks::{
     Check, Facts, KV_EVENTS, Verdict, address_fault, bootstrap_fault, cautions, checks, name_fault, role_fault,
 };

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use crate::base::from_json;
 use crate::live::api::{OpenAiError, OpenAiErrorBody};
 
 /// A status and its reason, lowercase where it is ours, the engine's words where it is the engine's.
@@ -113,7 +114,7 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
     if bytes.is_empty() {
         return Err(Refused::bad("the body is empty; send a JSON object"));
     }
-    serde_json::from_slice(bytes).map_err(|error| Refused::bad(format!("the body is not what is expected: {error}")))
+    from_json(bytes).map_err(|fault| Refused::bad(format!("the body is not what is expected: {fault}")))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::base::Time;
 use crate::cluster::{Outlet, Telling};
-use crate::kv::publish::{Message, PublisherOptions, TokenSource};
+use crate::kv::publish::{Calendar, Message, PublisherOptions, TokenSource};
 use crate::kv::{BlockTree, Moved, NodeId};
 use crate::node::NodeOutput;
 use crate::node::worker::WorkerNode;
@@ -29,12 +29,12 @@ impl TokenSource for KeptTokens {
 }
 
 impl WorkerNode {
-    /// Publishes what enters and leaves its cache, from now on, when the cache is still empty. `epoch_s`: Unix time at the
-    /// node's time 0. A worker that keeps no cache has nothing to say.
-    pub fn publish_events(&mut self, options: &PublisherOptions, epoch_s: f64) {
+    /// Publishes what enters and leaves its cache, from now on, when the cache is still empty; time stamps are of
+    /// `calendar`. A worker that keeps no cache has nothing to say.
+    pub fn publish_events(&mut self, options: &PublisherOptions, calendar: Calendar) {
         let tokens = KeptTokens::default();
         let telling = Telling { now: self.now, tree: &self.tree, tokens: &tokens };
-        let outlet = Outlet::new(options, epoch_s, &mut self.worker, telling);
+        let outlet = Outlet::new(options, calendar, &mut self.worker, telling);
         self.published = outlet.map(|outlet| Published { outlet, tokens });
         self.send_events();
     }

@@ -5,6 +5,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::base::from_json;
 use crate::trace::Notice;
 use crate::trace::assemble::counted;
 
@@ -65,10 +66,7 @@ pub(super) fn header(file: &str, line: u32, text: &str) -> Result<Option<Header>
         return Ok(None);
     }
     let wrong = |cause: String| TraceError::Header { file: file.to_owned(), line, cause };
-    let said: HeaderLine = serde_json::from_str(text).map_err(|error| {
-        let words = error.to_string();
-        wrong(words.split(" at line ").next().unwrap_or(&words).to_owned())
-    })?;
+    let said: HeaderLine = from_json(text.as_bytes()).map_err(|fault| wrong(fault.words))?;
     let version = said.version.ok_or_else(|| wrong(format!("`version` is missing; write {HEADER_VERSION}")))?;
     if version.as_u64() != Some(HEADER_VERSION.into()) {
         return Err(wrong(format!("`version` {version} is not known; this program reads version {HEADER_VERSION}")));

@@ -217,21 +217,18 @@ fn watch_tells_changes(scratch: &Scratch, server: &Server, publisher: &Publisher
 #[test]
 fn doctor_says_which_publishers_answer_and_what_is_off_without_them() {
     let scratch = Scratch::new();
-    let publisher = Publisher::start();
+    let (publisher, other) = (Publisher::start(), Publisher::start());
     publisher.publish(&[stored(&[101, 102], None, &IDS, "gpu")]);
     let with = |name: &str, changes: Value| {
         let mut stream = publisher.stream(name);
         stream.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         stream
     };
-    // Addresses are compared as written, so that one publisher can be listed again.
-    let host = |end: &str| end.replace("127.0.0.1", "localhost");
-    let events = host(&publisher.endpoint);
     let streams = json!({"replay_timeout_ms": 500, "streams": [
         publisher.stream("p0"),
-        with("no-replay", json!({"endpoint": events, "replay_endpoint": "tcp://127.0.0.1:1"})),
+        with("no-replay", json!({"endpoint": other.endpoint, "replay_endpoint": "tcp://127.0.0.1:1"})),
         {"instance_name": "away", "block_size": 4, "endpoint": "tcp://127.0.0.1:2", "replay_endpoint": "tcp://127.0.0.1:3"},
-        with("wrong", json!({"endpoint": host(&publisher.replay_endpoint), "replay_endpoint": "tcp://127.0.0.1:4"})),
+        with("wrong", json!({"endpoint": other.replay_endpoint, "replay_endpoint": "tcp://127.0.0.1:4"})),
     ]});
     scratch.write("kv.json", &streams.to_string());
     let args = ["doctor", "--set", "live.emulation_speed=10", "--kv-events", "kv.json", "--json"];
@@ -264,6 +261,9 @@ fn what_cannot_be_served_is_refused_with_a_way_out() {
     scratch.write("discovery.json", r#"{"discovery":{"enabled":true}}"#);
     scratch.write("bad.json", r#"{"discovery":{"enabled":true,"refresh_interval_ms":49}}"#);
     scratch.write("empty", "\n");
+    let [a, b] = ["127.0.0.1", "localhost"]
+        .map(|host| json!({"instance_name": host, "recovery": "none", "endpoint": format!("tcp://{host}:9")}));
+    scratch.write("twice.json", &json!({ "streams": [a, b] }).to_string());
     let serve = |config: &str, more: &[&str]| {
         let ran = scratch.run(&[&["index", "serve", "--config", config], more].concat());
         assert!(!ran.stdout.contains("index http"), "{ran:?}");
@@ -271,6 +271,7 @@ fn what_cannot_be_served_is_refused_with_a_way_out() {
     };
     serve("none.json", &[]).refused(&["none.json cannot be read", "docs/kv-events.md#the-file"]);
     serve("bad.json", &[]).refused(&["bad.json", "refresh_interval_ms", "from 50 to 60000"]);
+    serve("twice.json", &[]).refused(&["`streams[1].endpoint`: tcp://localhost:9 is streams[0].endpoint already"]);
     serve("streams.json", &["--listen", "0.0.0.0:0"]).refused(&["without a token", "--token-env"]);
     serve("streams.json", &["--listen", "[::]:0"]).refused(&["without a token", "--token-env"]);
     serve("streams.json", &["--listen", "nowhere"]).refused(&["no address to listen on", "HOST:PORT"]);

@@ -36,6 +36,7 @@ const COMMON: [SyncReason; 8] = [
 enum Arrival {
     Connected,
     Disconnected,
+    Closed,
     TooLarge(u64),
     Live(i8, Vec<u8>),
     LiveFrames(Vec<Vec<u8>>),
@@ -79,6 +80,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     prop_oneof![
         4 => Just(Arrival::Connected),
         1 => Just(Arrival::Disconnected),
+        1 => Just(Arrival::Closed),
         1 => any::<u64>().prop_map(Arrival::TooLarge),
         12 => (prop_oneof![9 => Just(1i8), 1 => any::<i8>()], payload()).prop_map(|(by, bytes)| Arrival::Live(by, bytes)),
         2 => frames().prop_map(Arrival::LiveFrames),
@@ -108,6 +110,7 @@ fn check(
         match arrival {
             Arrival::Connected => driver.input(0, SyncInput::Connected),
             Arrival::Disconnected => driver.input(0, SyncInput::Disconnected("gone")),
+            Arrival::Closed => driver.input(0, SyncInput::Closed),
             Arrival::TooLarge(bytes) => driver.input(0, SyncInput::TooLarge { bytes: *bytes }),
             Arrival::Live(by, bytes) => {
                 live = moved(live, *by);

@@ -60,8 +60,8 @@ struct State {
     sequence: AtomicU64,
 }
 
-fn payload(events: Vec<KvEvent>) -> Vec<u8> {
-    Encoder::new(EncodeForm::XLLM).batch(&EventBatch { timestamp: 1.0, events, dp_rank: Some(0), ignored: 0 })
+fn payload(timestamp: f64, events: Vec<KvEvent>) -> Vec<u8> {
+    Encoder::new(EncodeForm::XLLM).batch(&EventBatch { timestamp, events, dp_rank: Some(0), ignored: 0 })
 }
 
 impl Publisher {
@@ -81,7 +81,7 @@ impl Publisher {
                 let socket = Arc::new(PubSocket::bind(&at, QueueLimits::default()).await.unwrap());
                 let answer = move |_: Frames| -> pdreplay::live::kv::zmq::Replies {
                     let events = answers.events.lock().unwrap().clone();
-                    let batch = replay_frames(None, answers.sequence.load(Ordering::SeqCst), payload(events));
+                    let batch = replay_frames(None, answers.sequence.load(Ordering::SeqCst), payload(1.0, events));
                     Box::new([batch, end_frames(None)].into_iter())
                 };
                 let router = RouterSocket::bind(&replay_at, answer).await.unwrap();
@@ -96,11 +96,16 @@ impl Publisher {
 
     /// Publishes a batch; its number.
     pub fn publish(&self, events: &[Value]) -> u64 {
+        self.publish_at(1.0, events)
+    }
+
+    /// The same, with a time stamp, Unix seconds.
+    pub fn publish_at(&self, timestamp: f64, events: &[Value]) -> u64 {
         let events: Vec<KvEvent> = events.iter().map(event).collect();
         let mut all = self.state.events.lock().unwrap();
         all.extend(events.clone());
         let sequence = self.state.sequence.fetch_add(1, Ordering::SeqCst) + 1;
-        self.socket.send(&live_frames(TOPIC, sequence, payload(events)));
+        self.socket.send(&live_frames(TOPIC, sequence, payload(timestamp, events)));
         sequence
     }
 

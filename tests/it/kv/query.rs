@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -172,4 +172,40 @@ fn metrics_tell_of_streams_and_queries() {
     distinct.sort_unstable();
     distinct.dedup();
     assert_eq!(distinct.len(), heads.len());
+}
+
+#[test]
+fn a_time_stamp_that_is_no_time_near_now_gives_no_lag_and_is_told_once() {
+    let scratch = Scratch::new();
+    let publisher = Publisher::start();
+    let config = scratch.write("kv.json", &json!({"streams": [publisher.stream("p0")]}).to_string());
+    let server = Server::index(&config, &[]);
+    hits(&server.url, "p0/0", 0, &[]);
+    let get = |path: &str| request(&server.url, "GET", path, &[], b"").2;
+    let stream = || serde_json::from_str::<Value>(&get("/v1/internal/kv-cache/streams")).unwrap()["streams"][0].clone();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let lag = "pdreplay_kv_stream_lag_seconds{instance_name=\"p0\",dp_rank=\"0\"} ";
+    // A publisher takes up a subscription a moment after it was made.
+    wait_for("the subscription", || {
+        publisher.publish_at(now(), &[]);
+        stream()["batches"].as_u64().filter(|batches| *batches > 0)
+    });
+    hits(&server.url, "p0/0", 0, &[]);
+    assert_eq!(stream()["odd_timestamps"], 0);
+    assert!(stream()["lag_ms"].as_f64().unwrap().abs() < 60_000.0 && get("/metrics").contains(lag));
+    for (count, stamp) in (1..).zip([f64::NAN, -1.0, 0.0, now() * 1e3, now() * 1e9, now() - 1e6, now() + 1e6]) {
+        publisher.publish_at(stamp, &[]);
+        let found = wait_for("the batch", || Some(stream()).filter(|stream| stream["odd_timestamps"] == count));
+        assert!(found["lag_ms"].is_null() && found["synchronized"] == true, "{stamp}: {found:#}");
+    }
+    let page = get("/metrics");
+    assert!(!page.contains(lag), "{page}");
+    assert!(page.contains("pdreplay_kv_stream_odd_timestamps_total{instance_name=\"p0\",dp_rank=\"0\"} 7"), "{page}");
+    let watched = scratch.run(&["index", "watch", "--once", "--url", &server.url]).code(0);
+    assert!(watched.stdout.contains("no lag of p0/0: time stamps that are no time near now: 7"), "{}", watched.stdout);
+    publisher.publish_at(now(), &[]);
+    wait_for("a lag again", || stream()["lag_ms"].as_f64());
+    let log = server.log.lock().unwrap().clone();
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("time stamp")).collect();
+    assert!(told.len() == 1 && told[0].contains("stream p0/0: the time stamp NaN of a batch is no time"), "{log}");
 }

@@ -60,6 +60,7 @@ struct Step {
 enum What {
     Connected(IgnoredAny),
     Disconnected(String),
+    Closed(IgnoredAny),
     Live(u64),
     TooLarge(u64),
     Raw(Vec<String>),
@@ -144,6 +145,7 @@ fn take(driver: &mut Driver, options: &SyncOptions, step: &Step, name: &str) {
     match &step.what {
         What::Connected(_) => driver.input(stream, SyncInput::Connected),
         What::Disconnected(why) => driver.input(stream, SyncInput::Disconnected(why)),
+        What::Closed(_) => driver.input(stream, SyncInput::Closed),
         What::TooLarge(bytes) => driver.input(stream, SyncInput::TooLarge { bytes: *bytes }),
         What::Live(sequence) => {
             let topic = step.topic.as_deref().unwrap_or(&options.topic);

@@ -123,6 +123,46 @@ fn instances_of_nobody_are_told_by_the_run_by_doctor_and_in_the_summary() {
 }
 
 #[test]
+fn two_streams_of_one_worker_and_a_name_that_is_another_workers_are_told_by_the_run_and_by_doctor() {
+    // The first goes by its name alone; at the port of its server nobody publishes.
+    let cluster = Cluster::start(&[("P0", 7), ("prefill-0", 1)]);
+    let doubled = "streams P0/0 and prefill-0/0 are of one worker and rank, P0 rank 0: hits of P0 count as the fewest of theirs, and as 0 \
+                   while one of them is not in step; keep one of their registrations";
+    let ran = cluster.replay(&[]).code(0);
+    assert!(ran.stderr.contains(doubled), "{}", ran.stderr);
+    let looked = cluster.doctor().code(0);
+    let part = doubled.split(": ").next().unwrap();
+    assert!(flat(&looked.stdout).contains(part), "{}", looked.stdout);
+
+    // Names swapped: the address is the worker.
+    cluster.register(&[("P1", 1), ("P0", 2)]);
+    let at = format!("127.0.0.1:{}", cluster.base + 1);
+    let swapped =
+        format!("instance P1 at {at} is P1 by its name and P0 by its HTTP address: its streams count as those of P0");
+    let ran = cluster.replay(&[]).code(0);
+    assert!(ran.stderr.contains(&swapped), "{}", ran.stderr);
+    let index = cluster.summary()["index"].clone();
+    assert!(index["blind"] == 0 && index["with_hits"].as_u64() >= Some(3), "{index:#}");
+    for record in records(&cluster.scratch, "outputs/live") {
+        assert_eq!(record["index_hit_tokens_device"], record["cached_tokens"], "{record}");
+    }
+    let looked = cluster.doctor().code(0);
+    assert!(flat(&looked.stdout).contains(swapped.split(": its").next().unwrap()), "{}", looked.stdout);
+
+    // Listed by hand: the second is P1's, named as P0's server.
+    let stream = |name: &str, above: u16| {
+        let at = |offset: u16| format!("tcp://127.0.0.1:{}", cluster.base + above + offset);
+        json!({"instance_name": name, "block_size": 64, "topic": "xllm-kv", "endpoint": at(10_000), "replay_endpoint": at(30_000)})
+    };
+    let streams = [stream("P0", 1), stream(&at, 2)];
+    cluster.scratch.write("kv.json", &json!({ "streams": streams }).to_string());
+    let ran = cluster.replay(&["--set", "policy.car.static_streams=true"]).code(0);
+    let doubled = format!("streams {at}/0 and P0/0 are of one worker and rank, P0 rank 0");
+    assert!(ran.stderr.contains(&doubled) && ran.stderr.contains("correct its instance_name"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no stream is of P1: hits of P1 count as 0"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_run_that_is_told_of_no_streams_says_so_before_it_begins_and_doctor_does() {
     let cluster = Cluster::start(&[]);
     let none = ["--set", "kv_events.config="];

@@ -129,7 +129,9 @@ async fn a_publisher_is_followed_through_kill_and_restart_on_its_port() {
                 Input::Live(frames) => live.push(frames),
                 Input::Replay(frames) => replayed.push(frames),
                 Input::Connected => assert!(replayed.is_empty() && live.is_empty()),
-                Input::Disconnected(_) => assert!(restart > 0 && replayed.is_empty() && live.is_empty()),
+                Input::Disconnected(_) | Input::Closed => {
+                    assert!(restart > 0 && replayed.is_empty() && live.is_empty())
+                }
                 other => panic!("{other:?}"),
             }
         }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::lag::Lag;
 use crate::base::{Dur, Time};
 use crate::kv::directory::{Endpoint, StreamKey, Subscription};
 use crate::kv::index::{PrefixIndex, StreamSpec};
@@ -23,8 +24,8 @@ pub struct StreamView {
     pub replay: Option<String>,
     /// What it says of itself.
     pub report: StreamReport,
-    /// How long the last live batch took from the publisher's time stamp to here, seconds: below 0 when clocks differ.
-    pub lag_s: Option<f64>,
+    /// How long batches take from the publisher's time stamp to here.
+    pub lag: Lag,
     /// Since the last live batch.
     pub quiet: Option<Dur>,
 }
@@ -59,7 +60,7 @@ pub(super) struct Place {
 struct Last {
     at: Time,
     report: StreamReport,
-    lag_s: Option<f64>,
+    lag: Lag,
 }
 
 impl Board {
@@ -166,16 +167,16 @@ impl Board {
 }
 
 impl Place {
-    pub fn show(&self, at: Time, report: StreamReport, lag_s: Option<f64>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Last { at, report, lag_s });
+    pub fn show(&self, at: Time, report: StreamReport, lag: Lag) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Last { at, report, lag });
     }
 
     fn view(&self, key: StreamKey, now: Time) -> Option<StreamView> {
-        let Last { at, mut report, lag_s } = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let Last { at, mut report, lag } = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         if report.state != SyncState::Synced {
             report.stats.unsynced += now.since(at);
         }
         let quiet = report.stats.last_live.map(|last| now.since(last));
-        Some(StreamView { key, replay: self.replay.clone(), report, lag_s, quiet })
+        Some(StreamView { key, replay: self.replay.clone(), report, lag, quiet })
     }
 }

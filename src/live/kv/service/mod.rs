@@ -8,11 +8,13 @@
 mod board;
 mod feed;
 mod follower;
+mod lag;
 mod log;
 mod look;
 mod stream;
 
 pub use board::{Board, StreamView};
 pub use feed::{Feed, FeedError, FeedOptions};
+pub use lag::Lag;
 pub use log::Log;
 pub use look::{Looked, look};

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::board::Place;
+use super::lag::Lag;
 use super::log::Allowance;
 use crate::base::{Dur, Time};
 use crate::kv::directory::{Endpoint, Origin, StreamKey, StreamLimits, Subscription};
@@ -38,7 +39,7 @@ pub(super) struct Sink {
     commands: VecDeque<Command>,
     place: Arc<Place>,
     log: Allowance,
-    lag_s: Option<f64>,
+    lag: Lag,
 }
 
 impl StreamThread {
@@ -72,8 +73,8 @@ impl StreamThread {
 
 impl Sink {
     pub fn new(key: StreamKey, sync: StreamSync, clock: Clock, place: Arc<Place>, log: Allowance) -> Sink {
-        place.show(clock.now(), sync.report(clock.now()), None);
-        Sink { key, sync, clock, attempt: 0, commands: VecDeque::new(), place, log, lag_s: None }
+        place.show(clock.now(), sync.report(clock.now()), Lag::default());
+        Sink { key, sync, clock, attempt: 0, commands: VecDeque::new(), place, log, lag: Lag::default() }
     }
 
     fn say_begun(&mut self) {
@@ -100,12 +101,13 @@ impl Sink {
 impl StreamSink for Sink {
     fn input(&mut self, input: Input) {
         let now = self.clock.now();
-        let attempt = self.attempt;
+        let (attempt, batches) = (self.attempt, self.sync.batches());
         self.sync.input(
             now,
             match &input {
                 Input::Connected => SyncInput::Connected,
                 Input::Disconnected(why) => SyncInput::Disconnected(why),
+                Input::Closed => SyncInput::Closed,
                 Input::Live(frames) => SyncInput::Live(frames),
                 Input::TooLarge { bytes } => SyncInput::TooLarge { bytes: *bytes },
                 Input::Replay(frames) => SyncInput::Replay { attempt, frames },
@@ -116,10 +118,12 @@ impl StreamSink for Sink {
         self.obey();
         self.log.pay(now);
         let report = self.sync.report(now);
-        if report.stats.last_live == Some(now) {
-            self.lag_s = report.stats.last_timestamp.map(|stamp| unix_now().as_secs_f64() - stamp);
+        let stamp = report.stats.last_timestamp.filter(|_| report.stats.batches > batches);
+        if let Some(odd) = stamp.and_then(|stamp| self.lag.arrived(stamp, unix_now().as_secs_f64())) {
+            let StreamKey { instance, dp_rank } = &self.key;
+            self.log.line(now, format!("stream {instance}/{dp_rank}: {odd}"));
         }
-        self.place.show(now, report, self.lag_s);
+        self.place.show(now, report, self.lag);
     }
 
     fn command(&mut self) -> Option<Command> {

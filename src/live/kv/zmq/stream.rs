@@ -1,7 +1,7 @@
 //! [`follow`]: the connections of one subscription: live messages, replays on request, reconnects.
 //!
 //! Owns when to connect and how long to wait; what a message means and when to ask for a replay, the machine behind
-//! [`StreamSink`] says. Its invariant: `Connected` and `Disconnected` alternate but for attempts that fail, and no live
+//! [`StreamSink`] says. Its invariant: `Connected` and its end (`Disconnected`, `Closed`) alternate but for attempts that fail, and no live
 //! message or reply is told outside a connection.
 
 use std::pin::Pin;
@@ -38,6 +38,8 @@ pub enum Input {
     Connected,
     /// The connection ended, or an attempt to make one failed. A replay under way is dropped with it.
     Disconnected(String),
+    /// The connection was closed for another, as [`Command::Reconnect`] said. A replay under way is dropped with it.
+    Closed,
     /// A live message.
     Live(Frames),
     /// A live message over the limit, of at least so many bytes. `Disconnected` follows.
@@ -225,7 +227,7 @@ impl<S: StreamSink> Follower<'_, S> {
                 Command::Reconnect => {
                     if matches!(self.live, Live::Up { .. }) {
                         self.close();
-                        self.sink.input(Input::Disconnected("closed here, to connect again".to_owned()));
+                        self.sink.input(Input::Closed);
                     }
                 }
             }

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::base::shortened;
+use crate::base::{JsonFault, from_json, shortened};
 use crate::live::api::MOST_TOKEN_ID;
 
 /// Most characters of what is wrong with a body.
@@ -36,17 +36,11 @@ pub(super) fn parse(body: &[u8]) -> Result<Query, String> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err("the body is no JSON object; send {\"token_ids\": [1, 2, 3]}".into());
     }
-    serde_json::from_slice(body).map_err(|error| shortened(&with_place(body, &error.to_string()), MOST_SHOWN))
-}
-
-/// What is wrong, behind the path of the value. The body is read a second time for it: a good one is read faster without.
-fn with_place(body: &[u8], why: &str) -> String {
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let read: Result<Query, _> = serde_path_to_error::deserialize(&mut json);
-    match read.err().map(|error| error.path().to_string()) {
-        Some(path) if path != "." && !why.starts_with(&path) => format!("{path}: {why}"),
-        Some(_) | None => why.to_owned(),
-    }
+    from_json(body).map_err(|fault: JsonFault| {
+        // Items are named by their list already.
+        let told = if fault.words.starts_with(&fault.path) { fault.without_path() } else { fault.to_string() };
+        shortened(&told, MOST_SHOWN)
+    })
 }
 
 fn token_ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {

@@ -29,14 +29,17 @@ struct Counts {
 /// What is told of each stream: name, kind, meaning, value.
 type Family = (&'static str, &'static str, &'static str, fn(&StreamView) -> Option<f64>);
 
-const FAMILIES: [Family; 20] = [
+const FAMILIES: [Family; 21] = [
     ("synchronized", "gauge", "Whether hits of the stream count.", |s| Some(s.report.status.synchronized.into())),
     ("sequence", "gauge", "Last batch in the index.", |s| s.report.status.sequence.map(|sequence| sequence as f64)),
     ("mappings", "gauge", "Engine hashes known.", |s| Some(s.report.status.mappings as f64)),
     ("buffered_bytes", "gauge", "Memory of batches that wait for a replay.", |s| {
         Some(s.report.stats.buffered_bytes as f64)
     }),
-    ("lag_seconds", "gauge", "From the time stamp of the last batch to its arrival.", |s| s.lag_s),
+    ("lag_seconds", "gauge", "From the time stamp of the last batch to its arrival.", |s| s.lag.last_s),
+    ("odd_timestamps_total", "counter", "Live batches whose time stamp is no time near now: without a lag.", |s| {
+        Some(s.lag.odd as f64)
+    }),
     ("quiet_seconds", "gauge", "Since the last live batch.", |s| s.quiet.map(|quiet| quiet.as_secs_f64())),
     ("unsynced_seconds_total", "counter", "Time out of step.", |s| Some(s.report.stats.unsynced.as_secs_f64())),
     ("batches_total", "counter", "Live batches read.", |s| Some(s.report.stats.batches as f64)),

@@ -35,7 +35,7 @@ pub(super) async fn streams(State(front): State<Arc<Front>>, headers: HeaderMap)
 }
 
 fn stream(view: StreamView) -> KvStream {
-    let StreamView { key, replay, report, lag_s, quiet } = view;
+    let StreamView { key, replay, report, lag, quiet } = view;
     let (status, stats) = (report.status, report.stats);
     KvStream {
         instance_name: key.instance,
@@ -46,7 +46,8 @@ fn stream(view: StreamView) -> KvStream {
         reason: report.reason.as_str().to_owned(),
         synchronized: status.synchronized,
         sequence: status.sequence,
-        lag_ms: lag_s.map(|lag| lag * 1e3),
+        lag_ms: lag.last_s.map(|lag| lag * 1e3),
+        odd_timestamps: lag.odd,
         quiet_ms: quiet.map(|quiet| quiet.ns() / 1_000_000),
         device_blocks: status.device_blocks,
         host_blocks: status.host_blocks,

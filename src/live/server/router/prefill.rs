@@ -8,6 +8,7 @@ use axum::http::{Response, StatusCode};
 use serde::Deserialize;
 
 use super::failure::Failure;
+use crate::base::from_json;
 use crate::live::api::{DONE, FinishReason, InBandError};
 use crate::live::server::upstream::{NoAnswer, read};
 
@@ -46,8 +47,8 @@ pub(super) async fn verdict(url: &str, answer: Result<Response<Body>, NoAnswer>)
     }
     let mut finished = false;
     for event in events(&text) {
-        let event: Event = serde_json::from_str(event).map_err(|error| {
-            failed(url, StatusCode::INTERNAL_SERVER_ERROR, &format!("200 with a body that is not understood: {error}"))
+        let event: Event = from_json(event.as_bytes()).map_err(|fault| {
+            failed(url, StatusCode::INTERNAL_SERVER_ERROR, &format!("200 with a body that is not understood: {fault}"))
         })?;
         finished |= judge(url, event)?;
     }

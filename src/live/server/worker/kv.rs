@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::inbox::ToOwner;
 use super::owner::Message;
-use crate::kv::publish::{Message as Frames, PublisherOptions};
+use crate::kv::publish::{Calendar, Message as Frames, PublisherOptions};
 use crate::kv::wire::parse_request;
 use crate::live::clock::Clock;
 use crate::live::kv::zmq::{Endpoint, PubSocket, QueueLimits, Replies, RouterSocket, ZmqError};
@@ -105,9 +105,26 @@ async fn replies(to_owner: ToOwner, request: Frames) -> Vec<Frames> {
     answered.await.unwrap_or_default()
 }
 
-/// Unix time at the clock's time 0, seconds, were it as fast as the calendar all along.
+/// The calendar by a clock that may be faster: a batch's time stamp is the time of day at which it is made.
 #[expect(clippy::disallowed_methods, reason = "time stamps of publishers are points of the calendar")]
-pub(super) fn epoch_s(clock: &Clock) -> f64 {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    unix.as_secs_f64() - clock.now().as_secs_f64()
+pub(super) fn calendar(clock: &Clock) -> Calendar {
+    let (unix, speed) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), clock.speed());
+    Calendar { epoch_s: unix.as_secs_f64() - clock.now().as_secs_f64() / speed, speed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Dur;
+
+    #[test]
+    fn time_stamps_are_the_time_of_day_however_fast_the_clock_is() {
+        for speed in [0.5, 1.0, 1000.0] {
+            let clock = Clock::start(speed);
+            let calendar = calendar(&clock);
+            let a_minute = Dur((60e9 * speed) as u64);
+            let later = calendar.unix_s(clock.now() + a_minute) - calendar.unix_s(clock.now());
+            assert!((later - 60.0).abs() < 1.0, "{speed}: {later} s");
+        }
+    }
 }

@@ -66,7 +66,7 @@ pub async fn serve_worker(
     let mut node = WorkerNode::new(config.clone());
     let mut publishing = None;
     if let Some(kv) = &options.kv {
-        node.publish_events(&kv.publisher, kv::epoch_s(&options.clock));
+        node.publish_events(&kv.publisher, kv::calendar(&options.clock));
         if node.publishes() {
             publishing = Some(KvSockets::bind(kv.clone(), to_owner.clone()).await?);
         }

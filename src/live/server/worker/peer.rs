@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::inbox::ToOwner;
 use super::owner::Message;
-use crate::base::{Dur, WorkerId};
+use crate::base::{Dur, WorkerId, from_json};
 use crate::live::api::{INGRESS_PATH, IngressBody, MOVING_HEADER, PULL_PATH, PullBody, PullReply};
 use crate::live::server::upstream::{self, NoAnswer, Upstream};
 use crate::node::{Bootstrap, Exchange, HandedOver};
@@ -131,8 +131,8 @@ async fn pull(
     if !status.is_success() {
         return Err(format!("prefill worker {host}:{port} answered {status}"));
     }
-    let reply: PullReply = serde_json::from_value(reply)
-        .map_err(|error| format!("prefill worker {host}:{port} answered no pull reply: {error}"))?;
+    let reply: PullReply =
+        from_json(&bytes).map_err(|fault| format!("prefill worker {host}:{port} answered no pull reply: {fault}"))?;
     Ok(HandedOver {
         worker: reply.prefill,
         cached_tokens: reply.cached_tokens,

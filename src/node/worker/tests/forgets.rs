@@ -5,7 +5,7 @@ use crate::base::{Role, Time, WorkerId};
 use crate::engine::{EngineConfig, Timing};
 use crate::kv::Dialect;
 use crate::kv::index::{HashSpace, StreamSpec};
-use crate::kv::publish::PublisherOptions;
+use crate::kv::publish::{Calendar, PublisherOptions};
 use crate::kv::sync::{Subscriber, SyncInput, SyncOptions};
 use crate::kv::wire::EncodeForm;
 use crate::node::{Bootstrap, Exchange, GenerateAsk, NodeInput, NodeOutput, WorkerNode};
@@ -77,7 +77,7 @@ fn tokens_of_published_blocks_are_kept_as_long_as_the_blocks() {
     subscriber.input(Time::ZERO, stream, SyncInput::Connected, |_, _| {});
     let form = EncodeForm::current(Dialect::Xllm);
     let options = PublisherOptions { form, block_size: 4, topic: String::new(), dp_rank: 0, buffer_steps: 10 };
-    node.publish_events(&options, 0.0);
+    node.publish_events(&options, Calendar::VIRTUAL);
     let (mut exchange, mut most) = (0, 0);
     for round in 0..4_000u32 {
         for nth in 0..10 {
