@@ -2,7 +2,8 @@
 //! a tenth of the time, else from `requests.jsonl`.
 //!
 //! Row groups are decoded on a thread of their own, a few ahead. Invariant: both files give the same rows in the same order,
-//! and a table that turns out damaged is said so on stderr and the lines are read in its place.
+//! the one that is as the run left it is read, and a table that turns out damaged is said so and the lines are read in its
+//! place.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -34,7 +35,7 @@ struct Table {
     path: PathBuf,
     /// Rows it must have.
     rows: Option<u64>,
-    /// The same records are in the file of lines.
+    /// The same records are in the file of lines, as far as its size tells.
     has_lines: bool,
 }
 
@@ -78,15 +79,14 @@ impl FoundRun {
             Ok(state) => Ok(state),
             Err(Stop::Consumer(failure)) => Err(failure),
             Err(Stop::Table(error)) if table.has_lines => {
-                terminal.messages.warning(not_used(&error));
+                self.say(not_used(&error), terminal);
                 self.fold_lines(columns, terminal, start()?, each)
             }
             Err(Stop::Table(error)) => Err(Failure::input(format!("{}: {error}", table.path.display()))),
         }
     }
 
-    /// The table of the run, when it is as the run left it and the lines are, too, or were cut: whoever changed them wants to
-    /// see it.
+    /// The table of the run, when it has the size it was left with, whatever became of the lines.
     fn table(&self) -> Option<Table> {
         let Some(manifest) = &self.manifest else {
             return is_table(&self.requests).then(|| Table {
@@ -96,26 +96,25 @@ impl FoundRun {
             });
         };
         let facts = manifest.facts.as_ref()?;
-        let is_whole = |name: &str| {
-            let then = manifest.files.get(name);
-            then.is_some_and(|then| fs::metadata(self.folder.join(name)).is_ok_and(|now| now.len() == then.bytes))
-        };
         let rows = if facts.planned > 0 { facts.planned } else { manifest.info.requests };
         let path = self.folder.join(folder::REQUESTS_PARQUET);
-        let has_lines = self.requests.exists() && !self.has_cut_lines();
-        let is_usable = is_whole(folder::REQUESTS_PARQUET) && (is_whole(folder::REQUESTS) || !has_lines);
-        is_usable.then_some(Table { path, rows: Some(rows), has_lines })
+        let is_usable = self.is_whole(folder::REQUESTS_PARQUET) && !self.lines_alone;
+        is_usable.then_some(Table { path, rows: Some(rows), has_lines: self.is_whole(folder::REQUESTS) })
     }
 
-    /// The file of lines is there, but shorter than the run left it.
-    fn has_cut_lines(&self) -> bool {
-        let then = self.manifest.as_ref().and_then(|manifest| manifest.files.get(folder::REQUESTS));
-        then.is_some_and(|then| fs::metadata(&self.requests).is_ok_and(|now| now.is_file() && now.len() < then.bytes))
+    /// The file has the size that the run left it with. One of which the run tells nothing has none.
+    fn is_whole(&self, name: &str) -> bool {
+        let then = self.manifest.as_ref().and_then(|manifest| manifest.files.get(name));
+        then.is_some_and(|then| fs::metadata(self.folder.join(name)).is_ok_and(|now| now.len() == then.bytes))
     }
 
-    /// The file that is read in place of lines that were cut.
+    /// The file that is read in place of lines that were cut or exchanged.
     pub fn in_place_of_lines(&self) -> Option<PathBuf> {
-        let is_read = |_: &Table| self.has_cut_lines() && self.change_of(folder::REQUESTS_PARQUET).is_none();
+        let is_read = |_: &Table| {
+            self.requests.is_file()
+                && !self.is_whole(folder::REQUESTS)
+                && self.change_of(folder::REQUESTS_PARQUET).is_none()
+        };
         self.table().filter(is_read).map(|table| table.path)
     }
 
@@ -188,7 +187,7 @@ impl FoundRun {
                     }
                 }
                 Err(error) if error.is_fatal() => return Err(Failure::input(format!("{}: {error}", path.display()))),
-                Err(error) => terminal.messages.warning(format!("{}: {error}", path.display())),
+                Err(error) => self.say(format!("{}: {error}", path.display()), terminal),
             }
         }
         Ok(())

@@ -155,7 +155,7 @@ fn write_lines(folder: &RunFolder, name: &str, rows: &[impl serde::Serialize]) -
 }
 
 /// A file of `folder` as indented JSON.
-pub fn write_json(folder: &RunFolder, name: &str, value: &impl serde::Serialize) -> io::Result<LeftFile> {
+fn write_json(folder: &RunFolder, name: &str, value: &impl serde::Serialize) -> io::Result<LeftFile> {
     write_whole(&folder.file(name), |out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
         out.write_all(b"\n")

@@ -2,7 +2,7 @@
 //!
 //! The summary is computed anew from the records, with `run.json` and `summary.json` for what those do not hold, so the
 //! percentiles are free to choose and a killed run needs nothing special. Invariant: a file of the folder that is missing,
-//! cut or changed is named on stderr.
+//! cut or changed is named on stderr and among the notes of the summary, and no summary is of two runs.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::base::from_json;
 use crate::cli::exit::Failure;
 use crate::cli::folder::{self, ManifestState, RunManifest, broken_seal, is_in_use};
-use crate::cli::intact::Checks;
+use crate::cli::intact::{Checks, OneRun};
 use crate::cli::provenance::BareInfo;
 use crate::cli::stored::Stored;
 use crate::cli::terminal::Terminal;
@@ -29,6 +29,8 @@ pub struct FoundRun {
     pub manifest: Option<RunManifest>,
     /// What is known of its files.
     pub checks: Checks,
+    /// Its table is not to be read.
+    pub lines_alone: bool,
 }
 
 /// What a summary is asked for; what is not said is as the run itself has it.
@@ -64,7 +66,8 @@ fn no_run(folder: &Path) -> String {
 }
 
 impl FoundRun {
-    /// The run at `run`: its folder, or a file in it; `run.json` is read and its version checked, and said when it was changed.
+    /// The run at `run`: its folder, or a file in it; `run.json` is read and its version checked; says when it was changed,
+    /// and when the run did not end.
     pub fn open(run: &Path, terminal: &Terminal) -> Result<FoundRun, Failure> {
         let is_folder = run.is_dir();
         if !is_folder && !run.exists() {
@@ -82,16 +85,19 @@ impl FoundRun {
             return Err(Failure::input(format!("{} holds no {}", run.display(), folder::RUN)).hint(no_run(folder)));
         }
         let version = folder::manifest::SCHEMA_VERSION;
-        let manifest = if has_manifest { Some(parse_json(&manifest_path, version, terminal)?) } else { None };
+        let read = has_manifest.then(|| parse_json(&manifest_path, version)).transpose()?;
+        let (manifest, broken) = read.map_or((None, None), |(manifest, broken)| (Some(manifest), broken));
         let requests = if has_manifest { folder.join(folder::REQUESTS) } else { run.to_path_buf() };
-        Ok(FoundRun { folder: folder.to_path_buf(), requests, manifest, checks: Checks::default() })
+        let folder = folder.to_path_buf();
+        let found = FoundRun { folder, requests, manifest, checks: Checks::default(), lines_alone: false };
+        broken.into_iter().for_each(|broken| found.say(broken, terminal));
+        found.tell_unfinished(terminal);
+        Ok(found)
     }
 
     /// The same run, to be read from its lines alone.
     pub fn without_table(&self) -> FoundRun {
-        let mut manifest = self.manifest.clone();
-        manifest.iter_mut().for_each(|manifest| manifest.files.retain(|name, _| name != folder::REQUESTS_PARQUET));
-        FoundRun { manifest, ..self.clone() }
+        FoundRun { lines_alone: true, ..self.clone() }
     }
 
     /// The summary, from the records, and the one in the folder when it may be used; says what is missing.
@@ -108,6 +114,7 @@ impl FoundRun {
         beside: &Beside<S>,
         terminal: &Terminal,
     ) -> Result<(RunSummary, Option<Stored>, S), Failure> {
+        self.require_own_manifest()?;
         let mut stored = self.stored(terminal);
         let own = || stored.as_ref().and_then(Stored::percentiles);
         let percentiles = asked.percentiles.clone().or_else(own).unwrap_or_default();
@@ -117,15 +124,17 @@ impl FoundRun {
         let (mut summary, mut gathered) = self.sum_up(&anew, stored.is_none(), beside, terminal)?;
         if let Some(contradictions) = stored.as_ref().and_then(|stored| stored.contradictions(&summary)) {
             let path = self.folder.join(folder::SUMMARY);
-            terminal
-                .messages
-                .warning(format!("{} contradicts the records, and is not used: {contradictions}", path.display()));
+            self.say(
+                format!("{} contradicts the records, and is not used: {contradictions}", path.display()),
+                terminal,
+            );
             stored = None;
             (summary, gathered) = self.sum_up(&anew, true, beside, terminal)?;
         }
         if let Some(stored) = &stored {
             recall_gaps(&mut summary, stored, terminal);
         }
+        self.note(&mut summary);
         Ok((summary, stored, gathered))
     }
 
@@ -138,20 +147,22 @@ impl FoundRun {
         terminal: &Terminal,
     ) -> Result<(RunSummary, S), Failure> {
         let columns = [Accumulator::columns(), BareInfo::COLUMNS.to_vec(), beside.columns.to_vec()].concat();
-        let start = || Ok((BareInfo::default(), anew(), (beside.start)()));
-        let is_bare = self.manifest.is_none();
-        let add = |state: &mut (BareInfo, Accumulator, S), batch: &Batch| {
-            let (bare, accumulator, gathered) = state;
-            if is_bare {
-                bare.add(batch);
+        let start = || Ok((BareInfo::default(), OneRun::default(), anew(), (beside.start)()));
+        let run_id = self.manifest.as_ref().map(|manifest| manifest.run_id.as_str());
+        let add = |state: &mut (BareInfo, OneRun, Accumulator, S), batch: &Batch| {
+            let (bare, one, accumulator, gathered) = state;
+            match run_id {
+                Some(run_id) => one.add(batch, run_id),
+                None => bare.add(batch),
             }
             accumulator.push_batch(batch);
             (beside.add)(gathered, batch);
             Ok(())
         };
-        let (bare, accumulator, gathered) = self.fold_batches(&columns, terminal, start, add)?;
+        let (bare, one, accumulator, gathered) = self.fold_batches(&columns, terminal, start, add)?;
+        self.require_one_run(one)?;
         let (mut info, facts) = match &self.manifest {
-            Some(manifest) => self.described(manifest, terminal),
+            Some(manifest) => described(manifest),
             None if bare.is_empty() => return Err(nothing_in(&self.requests)),
             None => (bare.finish(&self.requests), RunFacts::default()),
         };
@@ -180,42 +191,39 @@ impl FoundRun {
 
     /// The summary in the folder of a run that ended; says why it cannot be used.
     fn stored(&self, terminal: &Terminal) -> Option<Stored> {
-        self.manifest.as_ref()?.facts.as_ref()?;
+        let manifest = self.manifest.as_ref().filter(|manifest| manifest.facts.is_some())?;
         let path = self.folder.join(folder::SUMMARY);
         let unusable = |cause: String| {
-            terminal.messages.warning(format!(
-                "{} cannot be used: {cause}; the summary is rebuilt from {}",
-                path.display(),
-                self.requests.display()
-            ));
+            let (path, requests) = (path.display(), self.requests.display());
+            self.say(format!("{path} cannot be used: {cause}; the summary is rebuilt from {requests}"), terminal);
         };
-        let left = self.manifest.as_ref().and_then(|manifest| manifest.files.get(folder::SUMMARY));
-        Stored::read(&path, left).map_err(unusable).ok()
+        Stored::read(&path, folder::told(&manifest.files, folder::SUMMARY)).map_err(unusable).ok()
     }
 
-    /// The run in words, and what it left beside its records; says why an unfinished one left nothing.
-    fn described(&self, manifest: &RunManifest, terminal: &Terminal) -> (RunInfo, RunFacts) {
-        let mut info = manifest.info.clone();
-        let facts = manifest.facts.clone().unwrap_or_else(|| {
-            info.state = RunState::Unfinished;
-            let what = match manifest.state {
-                ManifestState::Running if is_in_use(&self.folder) => "is still under way".to_owned(),
-                ManifestState::Failed => format!("failed: {}", manifest.failure.as_deref().unwrap_or("cause unknown")),
-                ManifestState::Running
-                | ManifestState::Completed
-                | ManifestState::Interrupted
-                | ManifestState::Stopped => {
-                    "did not end properly (ended by a second signal, killed, crashed, or the disk was full)".to_owned()
-                }
-            };
-            terminal.messages.warning(format!(
-                "the run {what}; this summary is rebuilt from the records in {}",
-                self.requests.display()
-            ));
-            RunFacts { planned: info.requests, ..RunFacts::default() }
-        });
-        (info, facts)
+    /// Says of a run that left nothing beside its records why: whatever is shown of it is not the whole.
+    fn tell_unfinished(&self, terminal: &Terminal) {
+        let Some(manifest) = self.manifest.as_ref().filter(|manifest| manifest.facts.is_none()) else { return };
+        let what = match manifest.state {
+            ManifestState::Running if is_in_use(&self.folder) => "is still under way".to_owned(),
+            ManifestState::Failed => format!("failed: {}", manifest.failure.as_deref().unwrap_or("cause unknown")),
+            ManifestState::Running | ManifestState::Completed | ManifestState::Interrupted | ManifestState::Stopped => {
+                "did not end properly (ended by a second signal, killed, crashed, or the disk was full)".to_owned()
+            }
+        };
+        // The state is among the notes of its summary anyway.
+        let folder = self.folder.display();
+        terminal.messages.warning(format!("the run {what}; what is shown is rebuilt from what it wrote into {folder}"));
     }
+}
+
+/// The run in words, and what it left beside its records.
+fn described(manifest: &RunManifest) -> (RunInfo, RunFacts) {
+    let mut info = manifest.info.clone();
+    let facts = manifest.facts.clone().unwrap_or_else(|| {
+        info.state = RunState::Unfinished;
+        RunFacts { planned: info.requests, ..RunFacts::default() }
+    });
+    (info, facts)
 }
 
 /// Takes the token gaps from the stored summary, and says which of their percentiles it lacks.
@@ -251,12 +259,8 @@ fn nothing_in(path: &Path) -> Failure {
 /// For a file that is not as a run left it.
 pub const RESTORE: &str = "put the file of the run in its place";
 
-/// A JSON file of ours; another version is refused by name, other content than it says it has is said.
-pub fn parse_json<T: serde::de::DeserializeOwned>(
-    path: &Path,
-    version: u32,
-    terminal: &Terminal,
-) -> Result<T, Failure> {
+/// A JSON file of ours, and what to say when it has other content than it says it has; another version is refused by name.
+pub fn parse_json<T: serde::de::DeserializeOwned>(path: &Path, version: u32) -> Result<(T, Option<String>), Failure> {
     #[derive(serde::Deserialize)]
     struct Version {
         schema_version: u32,
@@ -271,10 +275,8 @@ pub fn parse_json<T: serde::de::DeserializeOwned>(
         }
         Ok(_) => {
             let parsed = from_json(text.as_bytes()).map_err(|fault| refuse(fault.to_string()).hint(RESTORE))?;
-            if let Some(broken) = serde_json::from_str(&text).ok().and_then(broken_seal) {
-                terminal.messages.warning(format!("{}: {broken}; what it says may be wrong", path.display()));
-            }
-            Ok(parsed)
+            let broken = serde_json::from_str(&text).ok().and_then(broken_seal);
+            Ok((parsed, broken.map(|broken| format!("{}: {broken}; what it says may be wrong", path.display()))))
         }
         Err(fault) => Err(refuse(format!("not a file of pdreplay: {fault}")).hint(RESTORE)),
     }

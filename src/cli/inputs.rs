@@ -205,7 +205,6 @@ impl ScenarioArgs {
 
     fn shorthands(&self) -> Vec<Overlay> {
         let number = |value: Option<u32>| value.map(|number| number.to_string());
-        let slo = |of: fn(&Slos) -> Option<f64>| self.goodput.as_ref().and_then(of).map(|ms| ms.to_string());
         let flags = [
             ("--seed", "seed", self.seed.map(|seed| seed.to_string())),
             ("--time-scale", "replay.time_scale", self.time_scale.clone()),
@@ -215,11 +214,15 @@ impl ScenarioArgs {
             ("--concurrency", "replay.concurrency", number(self.concurrency)),
             ("--max-sessions", "replay.max_sessions", number(self.max_sessions)),
             ("--on-turn-failure", "replay.on_turn_failure", self.on_turn_failure.clone()),
-            ("--goodput", "slo.ttft_ms", slo(|slos| slos.ttft_ms)),
-            ("--goodput", "slo.tpot_ms", slo(|slos| slos.tpot_ms)),
-            ("--goodput", "slo.e2e_ms", slo(|slos| slos.e2e_ms)),
         ];
         let given = flags.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value?)));
-        given.map(|(flag, key, value)| Overlay::shorthand(flag, key, &value)).collect()
+        let given = given.map(|(flag, key, value)| Overlay::shorthand(flag, key, &value));
+        given.chain(self.goodput.iter().flat_map(objectives)).collect()
     }
+}
+
+/// `--goodput` as scenario keys.
+pub fn objectives(slos: &Slos) -> impl Iterator<Item = Overlay> + use<> {
+    let keys = [("slo.ttft_ms", slos.ttft_ms), ("slo.tpot_ms", slos.tpot_ms), ("slo.e2e_ms", slos.e2e_ms)];
+    keys.into_iter().filter_map(|(key, ms)| Some(Overlay::shorthand("--goodput", key, &ms?.to_string())))
 }

@@ -44,6 +44,12 @@ impl PageArgs {
     pub fn leaves_stdout(&self, prints: bool) -> bool {
         self.html.is_none() || prints
     }
+
+    /// The same when the files are written or could not be: then what they would have held is printed in their place.
+    pub fn leaves_stdout_after(&self, prints: bool, written: &Result<(), Failure>) -> bool {
+        let takes_stdout = self.html.as_deref().is_some_and(outfile::is_stdout);
+        self.leaves_stdout(prints) || written.is_err() && !takes_stdout
+    }
 }
 
 /// Writes a page, and says where it is and how large.
@@ -62,7 +68,7 @@ pub fn of_run(found: &FoundRun, asked: &Asked, terminal: &Terminal) -> Result<(S
     let path = found.events(terminal);
     let counted = match found.manifest.is_some().then(|| ledger::count(&path)) {
         Some(Ok(ledger)) => {
-            ledger.cut_off.iter().for_each(|cut_off| terminal.messages.warning(cut_off));
+            ledger.cut_off.iter().for_each(|cut_off| found.say(cut_off, terminal));
             Some(ledger.table)
         }
         Some(Err(failure)) => {
@@ -102,7 +108,7 @@ pub fn of_replicas(run: &Path, replicas: &Replicas) -> String {
             replicas.replicas.len()
         )
     });
-    let notes: Vec<String> = replicas.shortfall().into_iter().chain(failed).collect();
+    let notes: Vec<String> = replicas.notes.iter().cloned().chain(replicas.shortfall()).chain(failed).collect();
     let folder = if run.is_dir() { run } else { run.parent().unwrap_or(run) };
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let name = folder.file_name().map_or_else(|| "replicas".into(), |name| name.to_string_lossy().into_owned());

@@ -136,22 +136,23 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
             replicas.shortfall().into_iter().for_each(|shortfall| terminal.messages.warning(shortfall));
             return Ok(exit);
         }
-        if let Some(target) = &args.page.html {
-            page::write(target, &page::of_replicas(folder.path(), &replicas), terminal)?;
-        }
-        let format = args.page.leaves_stdout(args.output.prints()).then(|| args.output.format());
-        replicas::print(&replicas, &folder, format, terminal)?;
+        let write = |target: &PathBuf| page::write(target, &page::of_replicas(folder.path(), &replicas), terminal);
+        let written = args.page.html.as_ref().map_or(Ok(()), write);
+        let prints = args.page.leaves_stdout_after(args.output.prints(), &written);
+        replicas::print(&replicas, &folder, prints.then(|| args.output.format()), terminal)?;
+        written.map_err(|failure| beside(failure, &folder))?;
         let jitter_ms = inputs.scenario.replay.arrival_jitter_ms;
         replicas.hint(jitter_ms, args.inputs.trace.is_none()).into_iter().for_each(|hint| terminal.messages.note(hint));
         return Ok(args.output.exit(exit, replicas.most_starved(), terminal));
     }
     let finished = drive(job, ready, &folder, &mut watch)?;
-    write_files(&folder, args, terminal)?;
-    print(&finished, &folder, args, terminal)?;
+    let written = write_files(&folder, args, terminal);
+    print(&finished, &folder, args, &written, terminal)?;
     watch.lap(Stage::Print);
     if args.timings {
         terminal.messages.block(&watch.table(is_live).render(Format::Table, terminal.style));
     }
+    written.map_err(|failure| beside(failure, &folder))?;
     Ok(args.output.exit(finished.exit, finished.summary.starved_sessions().unwrap_or(0), terminal))
 }
 
@@ -191,11 +192,25 @@ fn write_files(folder: &RunFolder, args: &ReplayArgs, terminal: &Terminal) -> Re
     Ok(())
 }
 
-fn print(finished: &Finished, folder: &RunFolder, args: &ReplayArgs, terminal: &Terminal) -> Result<(), Failure> {
+/// A failure that concerns files beside the run alone.
+fn beside(failure: Failure, folder: &RunFolder) -> Failure {
+    let path = folder.path().display();
+    failure.hint(format!(
+        "the run itself is whole, in {path}/: pdreplay report {path} shows it and writes such files anew"
+    ))
+}
+
+fn print(
+    finished: &Finished,
+    folder: &RunFolder,
+    args: &ReplayArgs,
+    written: &Result<(), Failure>,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
     let path = folder.path().display();
     let files = format!("{path}/  (summary.json, requests.parquet; pdreplay report {path} --sessions)");
     terminal.messages.settle();
-    if args.exports.takes_stdout() || !args.page.leaves_stdout(args.output.prints()) {
+    if args.exports.takes_stdout() || !args.page.leaves_stdout_after(args.output.prints(), written) {
         terminal.messages.note(format!("files: {files}"));
         return Ok(());
     }

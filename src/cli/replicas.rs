@@ -4,7 +4,9 @@
 //! of its own, so the number of threads changes no byte. Invariant: a band is over whole runs alone, and replicas that
 //! are missing show in `replicas.json`, on stderr and in the exit code.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -15,13 +17,14 @@ use serde::{Deserialize, Serialize};
 use crate::cli::drive::{Finished, Job, broken, drive, write_sealed};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{self, RunFolder, replica_name};
+use crate::cli::found::parse_json;
 use crate::cli::live::{Ready, TargetArg};
 use crate::cli::output::json;
 use crate::cli::provenance::run_id;
 use crate::cli::stages::Stopwatch;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
-use crate::results::render::Format;
+use crate::results::render::{Format, noted};
 use crate::results::{Band, Figure, Figures, RunState, RunSummary, bands};
 use crate::scenario::{Scenario, Setup};
 
@@ -71,6 +74,9 @@ pub struct Replicas {
     pub replicas: Vec<Replica>,
     /// Headline figures over those that finished; empty when none did.
     pub bands: Vec<Band>,
+    /// What is wrong with this file or the replicas, where it was read later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// One replica.
@@ -82,6 +88,25 @@ pub struct Replica {
     pub seed: u64,
     /// Exit code the run alone would have had.
     pub exit_code: u8,
+}
+
+/// The replicas at `run`, their folder or its `replicas.json`; `None` when there is no such file. Says what is wrong with it.
+///
+/// # Errors
+/// When the file is none of ours, or lists what is no replica in its folder.
+pub fn read(run: &Path, terminal: &Terminal) -> Result<Option<Replicas>, Failure> {
+    let path = if run.is_dir() { run.join(folder::REPLICAS) } else { run.to_path_buf() };
+    if path.file_name().is_none_or(|name| name != folder::REPLICAS) || !path.is_file() {
+        return Ok(None);
+    }
+    let (mut replicas, broken): (Replicas, _) = parse_json(&path, SCHEMA_VERSION)?;
+    if let Some(fault) = replicas.fault() {
+        return Err(Failure::input(format!("{}: {fault}: changed after it was written", path.display()))
+            .hint("take the file from a copy, or give the runs themselves, one by one or joined by commas"));
+    }
+    replicas.notes = broken.into_iter().chain(replicas.missing(path.parent().unwrap_or(Path::new("")))).collect();
+    replicas.notes.iter().for_each(|note| terminal.messages.warning(note));
+    Ok(Some(replicas))
 }
 
 /// Lets replicas differ in arrivals, unless the scenario does already; true when it did not.
@@ -134,7 +159,40 @@ impl Replicas {
             finished: whole.len() as u32,
             replicas: begun.iter().map(replica).collect(),
             bands: bands(&FIGURES, whole.iter()),
+            notes: Vec::new(),
         }
+    }
+
+    /// Why this is no list of replicas, in words: each has a folder of its own beside the file, and no more ended than began.
+    fn fault(&self) -> Option<String> {
+        let mut seen = BTreeSet::new();
+        for (ix, Replica { folder, .. }) in self.replicas.iter().enumerate() {
+            if !folder::is_replica_name(folder) {
+                return Some(format!(
+                    "replicas[{ix}].folder is `{folder}`, but replicas are in r01, r02 … beside the file"
+                ));
+            }
+            if !seen.insert(folder) {
+                return Some(format!("replicas[{ix}].folder is `{folder}`, which is listed before"));
+            }
+        }
+        let listed = self.replicas.len();
+        let is_more = self.finished as usize > listed || listed > self.asked as usize;
+        is_more.then(|| format!("{} finished of {listed} listed of {} asked for", self.finished, self.asked))
+    }
+
+    /// Those whose folder is not there, in words.
+    fn missing(&self, beside: &Path) -> Option<String> {
+        let is_gone = |replica: &&Replica| !beside.join(&replica.folder).is_dir();
+        let gone: Vec<&str> = self.replicas.iter().filter(is_gone).map(|replica| replica.folder.as_str()).collect();
+        let file = beside.join(folder::REPLICAS);
+        (!gone.is_empty()).then(|| {
+            format!(
+                "{}: folders it lists are missing: {}; the bands cannot be checked",
+                file.display(),
+                gone.join(", ")
+            )
+        })
     }
 
     /// What to try when replicas under `jitter_ms` of jitter all but agree; another trace where it is `generated`.
@@ -189,7 +247,9 @@ pub fn shown(replicas: &Replicas, format: Format, terminal: &Terminal) -> String
         Format::Json => json(replicas),
         // Titles over nothing would look like a result.
         Format::Table | Format::Csv | Format::Markdown if replicas.bands.is_empty() => String::new(),
-        Format::Table | Format::Csv | Format::Markdown => Band::table(&replicas.bands).render(format, terminal.style),
+        Format::Table | Format::Csv | Format::Markdown => {
+            noted(&replicas.notes, format, Band::table(&replicas.bands).render(format, terminal.style))
+        }
     }
 }
 

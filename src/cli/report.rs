@@ -9,7 +9,7 @@ use clap::Args;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::export::ExportArgs;
 use crate::cli::folder;
-use crate::cli::found::{Asked, FoundRun, parse_json};
+use crate::cli::found::{Asked, FoundRun};
 use crate::cli::ledger;
 use crate::cli::output::OutputArgs;
 use crate::cli::page::{self, PageArgs};
@@ -42,6 +42,9 @@ Examples:
   # the same, by a file of the folder
   pdreplay report outputs/NAME/requests.jsonl";
 
+/// Judges a run, or every cell of a sweep.
+const GOODPUT: &str = "--goodput";
+
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -58,6 +61,7 @@ pub struct ReportArgs {
     #[command(flatten)]
     output: OutputArgs,
     /// Objectives in ms that a request should keep to count as good, such as `ttft:2000,e2el:60000`. Default: those of the run.
+    /// Of a sweep: every cell, by its records.
     #[arg(long, value_name = "METRIC:MS,…", help_heading = "Output")]
     goodput: Option<Slos>,
 }
@@ -88,11 +92,11 @@ pub struct TableArgs {
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     args.page.check(args.output.prints())?;
     let asked = Asked { percentiles: args.output.percentiles(terminal), slos: args.goodput };
-    if let Some(replicas) = read_replicas(&args.run, terminal)? {
+    if let Some(replicas) = replicas::read(&args.run, terminal)? {
         return args.replicas(&replicas, terminal);
     }
     if let Some(report) = sweep::read_sweep(&args.run, terminal)? {
-        return args.sweep(&report, terminal);
+        return args.sweep(report, terminal);
     }
     let found = FoundRun::open(&args.run, terminal)?;
     args.exports.check(args.page.html.as_deref(), &found)?;
@@ -113,8 +117,9 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 impl ReportArgs {
     /// Writes all files that are asked for, and prints what is left to print.
     fn tables_and_files(&self, found: &FoundRun, asked: &Asked, terminal: &Terminal) -> Result<RunSummary, Failure> {
-        let (summary, stored) = found.summarise(asked, terminal)?;
+        let (mut summary, stored) = found.summarise(asked, terminal)?;
         self.exports.write(found, &summary, terminal)?;
+        found.note(&mut summary);
         if let Some(target) = &self.page.html {
             page::write(target, &page::of_run(found, asked, terminal)?.0, terminal)?;
         }
@@ -125,7 +130,7 @@ impl ReportArgs {
         let format = self.output.format();
         match (self.tables.of(&summary), stored) {
             (Some(table), _) => stdout::print(&table.render(format, terminal.style))?,
-            (None, Some(stored)) if format == Format::Json && *asked == Asked::default() => {
+            (None, Some(stored)) if format == Format::Json && *asked == Asked::default() && found.said().is_empty() => {
                 stdout::print(&stored.text)?;
             }
             (None, _) => stdout::print(&self.output.summary(&summary, &extras(found), terminal.style))?,
@@ -141,7 +146,7 @@ impl ReportArgs {
             found.tell_damage(None, terminal);
         }
         let ledger = ledger::count(&found.events(terminal))?;
-        ledger.cut_off.iter().for_each(|cut_off| terminal.messages.warning(cut_off));
+        ledger.cut_off.iter().for_each(|cut_off| found.say(cut_off, terminal));
         terminal.messages.settle();
         if !self.exports.takes_stdout() {
             stdout::print(&ledger.table.render(self.output.format(), terminal.style))?;
@@ -172,14 +177,18 @@ impl ReportArgs {
     }
 
     /// The table of a sweep; those of one run belong to its cells.
-    fn sweep(&self, report: &SweepReport, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn sweep(&self, report: SweepReport, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = self.folder();
-        if let Some(flag) = self.of_one_run() {
+        if let Some(flag) = self.of_one_run().filter(|flag| *flag != GOODPUT) {
             let cell = report.cells.first().map_or("cells/NAME", |cell| cell.folder.as_str());
             return Err(of_one_run(&self.run, "a sweep", flag)
                 .hint(format!("give one of its cells, such as {}/{cell}", folder.display())));
         }
-        sweep::show(report, folder, &self.page, self.output.asked(), sweep::Ended::Unknown, terminal)?;
+        let report = match self.goodput {
+            Some(slos) => sweep::judged(report, folder, slos, terminal),
+            None => report,
+        };
+        sweep::show(&report, folder, &self.page, self.output.asked(), sweep::Ended::Unknown, terminal)?;
         Ok(self.output.exit(Exit::Ok, report.most_starved(), terminal))
     }
 
@@ -193,7 +202,7 @@ impl ReportArgs {
         let given = [
             (self.exports.is_some(), "an export"),
             (self.output.percentiles.is_some(), "--percentiles"),
-            (self.goodput.is_some(), "--goodput"),
+            (self.goodput.is_some(), GOODPUT),
         ];
         table.or_else(|| given.into_iter().find(|(given, _)| *given).map(|(_, name)| name))
     }
@@ -230,13 +239,4 @@ impl TableArgs {
 fn extras(found: &FoundRun) -> Extras {
     let wall_s = found.manifest.as_ref().and_then(|manifest| manifest.wall_seconds);
     Extras { wall_s, files: Some(format!("{}/", found.folder.display())) }
-}
-
-fn read_replicas(run: &Path, terminal: &Terminal) -> Result<Option<Replicas>, Failure> {
-    let path = if run.is_dir() { run.join(folder::REPLICAS) } else { run.to_path_buf() };
-    if path.file_name().is_none_or(|name| name != folder::REPLICAS) || !path.is_file() {
-        return Ok(None);
-    }
-    let replicas: Replicas = parse_json(&path, replicas::SCHEMA_VERSION, terminal)?;
-    Ok(Some(replicas))
 }

@@ -28,13 +28,13 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Reads the file, which the run `left` so. Error: why it cannot be used.
-    pub fn read(path: &Path, left: Option<&LeftFile>) -> Result<Stored, String> {
+    /// Reads the file, of which the run told this ([`crate::cli::folder::told`]). Error: why it cannot be used.
+    pub fn read(path: &Path, told: Result<Option<&LeftFile>, String>) -> Result<Stored, String> {
         let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
         let summary: Value = serde_json::from_str(&text).map_err(|error| format!("no JSON: {error}"))?;
         match summary.get("schema_version").and_then(Value::as_u64) {
             Some(version) if version == u64::from(SUMMARY_VERSION) => {
-                let change = left.and_then(|left| left.change_of(text.as_bytes()));
+                let change = told?.and_then(|left| left.change_of(text.as_bytes()));
                 change.map_or(Ok(Stored { text, summary }), Err)
             }
             Some(version) => Err(format!("schema_version is {version}, but this pdreplay reads {SUMMARY_VERSION}")),

@@ -21,6 +21,7 @@ mod docs;
 mod exports;
 mod figures;
 mod flips;
+mod foreign;
 mod installed;
 mod interrupts;
 mod json_words;

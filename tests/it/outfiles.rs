@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 
 use crate::cli::{replay, with_trace};
-use crate::run::Scratch;
+use crate::run::{Ran, Scratch};
 
 /// Outputs: flag, what stands before the name, how the output begins.
 const OUTPUTS: [(&str, &str, &str); 5] = [
@@ -126,4 +126,37 @@ fn no_two_outputs_share_a_place() {
         }
     }
     assert!(!scratch.join("x").exists() && !scratch.join("real/x").exists());
+}
+
+/// What is left after a full disk took what lies beside a run: the table, the run, the way on, exit 1.
+fn whole_all_the_same(ran: &Ran, table: &str, way_on: &str) {
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains(table), "{ran:?}");
+    assert!(ran.stderr.contains("error: ") && ran.stderr.contains("No space left on device"), "{ran:?}");
+    assert!(ran.stderr.contains(way_on), "{ran:?}");
+}
+
+#[test]
+fn a_disk_that_is_full_for_a_page_or_an_export_leaves_the_run_whole_and_shown() {
+    let scratch = with_trace();
+    let outputs: [&[&str]; 4] = [
+        &["--html", "/dev/full"],
+        &["--perfetto", "/dev/full"],
+        &["--export", "csv=/dev/full"],
+        &["--html", "page.html", "--export", "vllm=/dev/full"],
+    ];
+    for (ix, output) in outputs.into_iter().enumerate() {
+        let name = format!("run-{ix}");
+        let ran = replay(&scratch, &[&["--name", &name], output].concat());
+        whole_all_the_same(&ran, "4 requests, 2 sessions", &format!("the run itself is whole, in outputs/{name}/"));
+        let report = scratch.run(&["report", &format!("outputs/{name}")]).code(0);
+        assert!(report.stdout.contains("run valid") && report.stderr.is_empty(), "{report:?}");
+    }
+    let ran = replay(&scratch, &["--name", "set", "--replicas", "2", "--html", "/dev/full"]);
+    whole_all_the_same(&ran, "p99_e2e_ms", "the run itself is whole, in outputs/set/");
+    scratch.write("caps.toml", "[sweep]\nscenario = \"v3-1p7d\"\n[axes]\ncap = [2, 4]\n");
+    let ran = scratch.run(&["sweep", "caps.toml", "trace.jsonl", "--html", "/dev/full"]);
+    whole_all_the_same(&ran, "caps · 2 cells", "pdreplay report outputs/caps --html FILE");
+    let compared = ["diff", "outputs/run-0", "outputs/run-1", "--no-replicas", "--html", "/dev/full"];
+    whole_all_the_same(&scratch.run(&compared), "outputs/run-0", "choose another file");
 }

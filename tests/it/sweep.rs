@@ -183,7 +183,11 @@ fn a_changed_sweep_keeps_the_cells_that_still_fit() {
     assert!(ran.stderr.contains("8 of 12 cells are done already"), "{}", ran.stderr);
     let pools = SWEEP.replace("[axes]", "[set]\nengine.kv_pool_tokens = 90000\n[axes]");
     scratch.write("caps.toml", &pools);
-    sweep(&scratch, &[]).refused(&["8 cells of another sweep file, trace or version", "--overwrite", "--name"]);
+    sweep(&scratch, &[]).refused(&[
+        "8 cells of another sweep file, trace, target (--on) or version",
+        "--overwrite",
+        "--name",
+    ]);
     sweep(&scratch, &[]).refused(&["engine.kv_pool_tokens is ", ", here 90000"]);
     let set = ["--set", "slo.ttft_ms=2000", "--set", "engine.kv_pool_tokens=90000"];
     scratch.write("caps.toml", SWEEP);
@@ -241,7 +245,10 @@ fn live_cells_run_one_after_another_each_on_a_cold_cluster() {
     let ran = sweep(&scratch, &["--on", "live", "--emulation-speed", "50"]).code(0);
     assert!(ran.stderr.contains("cell 2: cold restart of the embedded cluster"), "{}", ran.stderr);
     let report = scratch.json("outputs/caps/sweep.json");
-    assert!(report["sweep"]["between_cells"].as_str().unwrap().starts_with("cold restart"), "{report:#}");
+    assert!(
+        report["sweep"]["between_cells"].as_str().unwrap().starts_with("caches before each cell: a cluster of"),
+        "{report:#}"
+    );
     assert_eq!(states(&scratch, "caps"), ["done", "done"]);
 }
 

@@ -152,19 +152,21 @@ pub fn run(args: &DiffArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 }
 
 fn print(report: &DiffReport, args: &DiffArgs, terminal: &Terminal) -> Result<(), Failure> {
-    if let Some(target) = &args.page.html {
-        page::write(target, &diff_page(report), terminal)?;
+    let write = |target: &PathBuf| page::write(target, &diff_page(report), terminal);
+    let written = args.page.html.as_ref().map_or(Ok(()), write);
+    if args.page.html.is_some() {
         render::diff::thresholds(&report.thresholds).into_iter().for_each(|line| terminal.messages.note(line));
         terminal.messages.settle();
     }
-    if !args.page.leaves_stdout(args.asked().is_some()) {
-        return Ok(());
+    if !args.page.leaves_stdout_after(args.asked().is_some(), &written) {
+        return written;
     }
     match args.asked().unwrap_or(DiffFormat::Table) {
-        DiffFormat::Json => stdout::print_json(report),
-        DiffFormat::Table => stdout::print(&render::diff::text(report, args.shown(), terminal.style)),
-        DiffFormat::Markdown => stdout::print(&render::diff::markdown(report, args.shown())),
+        DiffFormat::Json => stdout::print_json(report)?,
+        DiffFormat::Table => stdout::print(&render::diff::text(report, args.shown(), terminal.style))?,
+        DiffFormat::Markdown => stdout::print(&render::diff::markdown(report, args.shown()))?,
     }
+    written
 }
 
 fn options(args: &DiffArgs, terminal: &Terminal) -> Options {

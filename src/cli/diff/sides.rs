@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{REPLICAS, RunManifest};
-use crate::cli::found::{Asked, Beside, FoundRun, parse_json};
-use crate::cli::replicas::{self, Replicas};
+use crate::cli::found::{Asked, Beside, FoundRun};
+use crate::cli::replicas;
 use crate::cli::terminal::Terminal;
 use crate::cli::threads::in_order;
 use crate::results::diff::{COLUMNS, Origin, Requests, RunInput, SideInput};
@@ -41,13 +41,14 @@ pub struct Single {
 impl LoadedRun {
     fn into_input(self) -> RunInput {
         let run_id = self.found.manifest.as_ref().map_or(&self.summary.run.name, |manifest| &manifest.run_id).clone();
+        let damage = self.found.said();
         let origin = self.found.manifest.map(|manifest| Origin {
             trace_sha256: manifest.trace.sha256,
             arrival_scale: manifest.scenario.replay.arrival_scale,
             think_scale: manifest.scenario.replay.think_scale,
             scenario: serde_json::to_value(&manifest.scenario).unwrap_or_default(),
         });
-        RunInput { path: self.path, run_id, summary: self.summary, requests: self.requests, origin }
+        RunInput { path: self.path, run_id, damage, summary: self.summary, requests: self.requests, origin }
     }
 }
 
@@ -111,11 +112,8 @@ fn open_all(names: &[PathBuf], terminal: &Terminal) -> Result<Vec<FoundRun>, Fai
 
 /// The run at `path`, or the replicas in it that ran to their end.
 fn runs_at(path: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
+    let Some(replicas) = replicas::read(path, terminal)? else { return Ok(vec![path.to_path_buf()]) };
     let list = if path.is_dir() { path.join(REPLICAS) } else { path.to_path_buf() };
-    if list.file_name().is_none_or(|name| name != REPLICAS) || !list.is_file() {
-        return Ok(vec![path.to_path_buf()]);
-    }
-    let replicas: Replicas = parse_json(&list, replicas::SCHEMA_VERSION, terminal)?;
     if let Some(shortfall) = replicas.shortfall() {
         terminal.messages.warning(format!("{}: {shortfall}", list.display()));
     }

@@ -12,8 +12,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
+use super::{EVENTS, REQUESTS, REQUESTS_PARQUET, RUN, SESSIONS, SUMMARY, WORKERS};
+
 /// Bytes read at a time.
 const READ_BYTES: usize = 1 << 20;
+
+/// Every run that ends leaves these beside its `run.json`.
+const LEFT: [&str; 6] = [EVENTS, REQUESTS, REQUESTS_PARQUET, SESSIONS, SUMMARY, WORKERS];
 
 /// The files of a run at its end, by name.
 pub type LeftFiles = BTreeMap<String, LeftFile>;
@@ -69,18 +74,44 @@ impl LeftFile {
     }
 }
 
-/// What became of the files of `folder` since they had these sizes: name and a sentence for each that differs.
-pub fn damage(folder: &Path, then: &LeftFiles) -> Vec<(String, String)> {
-    let differs = |(name, then): (&String, &LeftFile)| {
+/// What a run that told `files` told of `name`: all of it, or by an earlier version its size alone, or by one before that
+/// nothing. Error: it told the digests of others, so its word on this one was taken away.
+pub fn told<'a>(files: &'a LeftFiles, name: &str) -> Result<Option<&'a LeftFile>, String> {
+    let file = files.get(name);
+    let has_digest = |file: &LeftFile| file.xxh3_128.is_some();
+    if !file.is_some_and(has_digest) && files.values().any(has_digest) {
+        return Err(format!(
+            "{RUN} tells no xxh3_128 of it, as it does of other files: {RUN} was changed after the run"
+        ));
+    }
+    Ok(file)
+}
+
+/// What became of the content of the file `name` of `folder`, in words; see [`LeftFile::change_at`] and [`told`].
+pub fn change(folder: &Path, files: &LeftFiles, name: &str) -> Option<String> {
+    match told(files, name) {
+        Ok(then) => then?.change_at(&folder.join(name)),
+        Err(untold) => Some(untold),
+    }
+}
+
+/// What became of the files of `folder` that a run told of, by their sizes: name and a sentence for each that differs, or of
+/// which less is told than of the others.
+pub fn damage(folder: &Path, files: &LeftFiles) -> Vec<(String, String)> {
+    let differs = |name: &str| {
         let path = folder.join(name);
-        let text = match fs::metadata(&path).map(|now| now.len()) {
-            Ok(now) if now == then.bytes => return None,
-            Ok(now) => format!("{}: has {now} bytes, not {}: cut or changed after the run", path.display(), then.bytes),
-            Err(_) => format!("{}: missing", path.display()),
+        let text = match (told(files, name), fs::metadata(&path).map(|now| now.len())) {
+            (Err(untold), _) => untold,
+            (Ok(then), Ok(now)) if then.is_none_or(|then| then.bytes == now) => return None,
+            (Ok(then), Ok(now)) => {
+                format!("has {now} bytes, not {}: cut or changed after the run", then.map_or(0, |then| then.bytes))
+            }
+            (Ok(None), Err(_)) => return None,
+            (Ok(Some(_)), Err(_)) => "missing".into(),
         };
-        Some((name.clone(), text))
+        Some((name.to_owned(), format!("{}: {text}", path.display())))
     };
-    then.iter().filter_map(differs).collect()
+    LEFT.into_iter().filter_map(differs).collect()
 }
 
 /// Digests what is written through it.
@@ -178,5 +209,17 @@ mod tests {
         assert_eq!(told, [(7, None), (8, Some("00")), (9, None)]);
         let refused = serde_json::from_str::<LeftFiles>(r#"{"a":"7"}"#).unwrap_err().to_string();
         assert!(refused.contains("an object of `bytes`"), "{refused}");
+    }
+
+    #[test]
+    fn a_word_that_is_missing_among_others_is_damage() {
+        let files: LeftFiles = serde_json::from_str(r#"{"a":{"bytes":8,"xxh3_128":"00"},"b":{"bytes":9}}"#).unwrap();
+        assert_eq!(told(&files, "a").unwrap(), files.get("a"));
+        for name in ["b", "c"] {
+            assert!(told(&files, name).unwrap_err().contains("tells no xxh3_128 of it"), "{name}");
+        }
+        assert_eq!(told(&LeftFiles::new(), "a"), Ok(None));
+        let sizes: LeftFiles = serde_json::from_str(r#"{"a":7,"b":{"bytes":8}}"#).unwrap();
+        assert_eq!(told(&sizes, "b"), Ok(sizes.get("b")));
     }
 }

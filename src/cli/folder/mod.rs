@@ -18,7 +18,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 pub use host::HostFacts;
-pub use left::{Digested, LeftFile, LeftFiles, damage};
+pub use left::{Digested, LeftFile, LeftFiles, change, damage, told};
 pub use manifest::{ManifestState, RunManifest};
 pub use seal::{Sealed, broken_seal};
 pub use whole::{Part, part_of, write_whole};
@@ -294,7 +294,8 @@ pub fn is_own_name(name: &str) -> bool {
     FILES.iter().any(|file| name == *file || part_of(Path::new(file)).to_str() == Some(name))
 }
 
-fn is_replica_name(name: &str) -> bool {
+/// Whether it is the name of a replica's folder.
+pub fn is_replica_name(name: &str) -> bool {
     name.strip_prefix('r').is_some_and(|digits| digits.len() >= 2 && digits.bytes().all(|b| b.is_ascii_digit()))
 }
 

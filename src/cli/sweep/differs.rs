@@ -14,18 +14,32 @@ use crate::results::sweep::SweepCell;
 /// Most keys named.
 const NAMED: usize = 3;
 
-/// The refusal of the folder `path`, in which the cells `others` are of other runs than those wanted; `set` are the `--set`s.
-pub fn refuse(plan: &Plan, path: &Path, others: &[&SweepCell], set: &[String]) -> Failure {
+/// The refusal of the folder `path`, in which the cells `others` are of other runs than those wanted; `set` are the `--set`s,
+/// `goodput` says that objectives were given.
+pub fn refuse(plan: &Plan, path: &Path, others: &[&SweepCell], set: &[String], goodput: bool) -> Failure {
     let first = others.first().map(|cell| cell.folder.as_str()).unwrap_or_default();
     let count = plural(others.len() as u64, "cell");
     let more = if others.len() > 1 { ", …" } else { "" };
     let changes = others.first().map(|cell| changes(plan, path, cell)).unwrap_or_default();
     let key_of = |assignment: &String| assignment.split('=').next().unwrap_or_default().trim().to_owned();
-    let is_set = |change: &Change| set.iter().any(|assignment| key_of(assignment) == change.key);
+    let is_objective = |change: &Change| change.key.starts_with("slo.");
+    let is_set = |change: &Change| {
+        set.iter().any(|assignment| key_of(assignment) == change.key) || goodput && is_objective(change)
+    };
     let by_set = !changes.is_empty() && changes.iter().all(is_set);
-    let of = if by_set { "without this --set" } else { "of another sweep file, trace or version of pdreplay" };
+    let of = if by_set && goodput {
+        "without this --set or --goodput"
+    } else if by_set {
+        "without this --set"
+    } else {
+        "of another sweep file, trace, target (--on) or version of pdreplay"
+    };
     let failure = Failure::input(format!("{} holds {count} {of}: {first}{more}{}", path.display(), words(&changes)));
-    failure
+    let judges = !changes.is_empty() && changes.iter().all(is_objective);
+    let judge = judges.then(|| format!("pdreplay report {} --goodput … judges them as they are", path.display()));
+    judge
+        .into_iter()
+        .fold(failure, Failure::hint)
         .hint("--overwrite runs them again and keeps the cells that still fit")
         .hint("give another --name to keep both")
 }

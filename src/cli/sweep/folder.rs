@@ -9,10 +9,11 @@ use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::cli::exit::Failure;
 use crate::cli::folder::{
-    self, LeftFile, LeftFiles, ManifestState, RunFolder, broken_seal, check_name, damage, is_own_name, part_of,
+    self, LeftFiles, ManifestState, RunFolder, broken_seal, check_name, damage, is_own_name, part_of,
 };
 use crate::results::sweep::{CellResult, CellState, SweepCell};
 
@@ -25,7 +26,7 @@ pub enum Found {
     Done,
     /// A run that did not come to its end, or was changed since.
     Unfinished,
-    /// A run at its end, but of another scenario, trace or version.
+    /// A run at its end, but of another scenario, trace, target or version.
     Other,
 }
 
@@ -36,6 +37,9 @@ struct Mark {
     state: ManifestState,
     #[serde(default)]
     files: LeftFiles,
+    /// Present in real time.
+    #[serde(default)]
+    target: Option<IgnoredAny>,
 }
 
 /// The folder of a sweep, which this process alone writes to.
@@ -115,8 +119,8 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What is in the folder of `cell` below the folder of its sweep.
-pub fn found(sweep: &Path, cell: &SweepCell) -> Found {
+/// What is in the folder of `cell` below the folder of its sweep, which runs its cells in real time or not.
+pub fn found(sweep: &Path, cell: &SweepCell, is_live: bool) -> Found {
     let path = sweep.join(&cell.folder);
     if path.symlink_metadata().is_err() {
         return Found::Nothing;
@@ -126,13 +130,13 @@ pub fn found(sweep: &Path, cell: &SweepCell) -> Found {
     let Ok(mark) = Mark::deserialize(&run) else { return Found::Unfinished };
     let is_whole = match mark.state {
         ManifestState::Completed | ManifestState::Stopped => {
-            let summary = mark.files.get(folder::SUMMARY);
-            let is_changed = |left: &LeftFile| left.change_at(&path.join(folder::SUMMARY)).is_some();
-            damage(&path, &mark.files).is_empty() && !summary.is_some_and(is_changed) && broken_seal(run).is_none()
+            let is_changed = || folder::change(&path, &mark.files, folder::SUMMARY).is_some();
+            damage(&path, &mark.files).is_empty() && !is_changed() && broken_seal(run).is_none()
         }
         ManifestState::Running | ManifestState::Interrupted | ManifestState::Failed => false,
     };
-    match (is_whole, cell.run_id.as_ref() == Some(&mark.run_id)) {
+    let is_wanted = cell.run_id.as_ref() == Some(&mark.run_id) && mark.target.is_some() == is_live;
+    match (is_whole, is_wanted) {
         (true, true) => Found::Done,
         (true, false) => Found::Other,
         (false, _) => Found::Unfinished,

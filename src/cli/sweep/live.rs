@@ -12,19 +12,6 @@ use crate::scenario::Scenario;
 /// Why the cache of no worker was emptied.
 const NOT_ASKED: &str = "--no-flush";
 
-/// What is done between two cells, in words.
-pub fn between_cells(scenario: &Scenario, flush: bool) -> String {
-    if scenario.live.is_embedded() {
-        "cold restart: each cell starts an embedded cluster of its own".into()
-    } else if flush {
-        "POST /flush_cache on every worker before each cell; one that does not take it is named on stderr and in its row, and \
-         stays warm"
-            .into()
-    } else {
-        format!("nothing ({NOT_ASKED}): a cell finds in the caches what those before it left")
-    }
-}
-
 /// Refuses `--no-flush` where there is nothing to flush.
 pub fn check_no_flush(target: TargetArg, scenario: &Scenario) -> Result<(), Failure> {
     let why = match target {

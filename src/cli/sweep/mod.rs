@@ -8,31 +8,33 @@ mod display;
 mod dry;
 mod filter;
 mod folder;
+mod goodput;
 mod live;
 mod plan;
 mod run;
 mod show;
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 use clap::Args;
 
 use crate::base::words::plural;
-use crate::cli::drive::{broken, write_json};
+use crate::cli::drive::{broken, write_sealed};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{SWEEP, SWEEP_PARQUET, write_whole};
-use crate::cli::inputs::{ReadingArgs, tell_notices};
+use crate::cli::inputs::{ReadingArgs, objectives, tell_notices};
 use crate::cli::live::{LiveArgs, TargetArg};
 use crate::cli::output::FormatName;
 use crate::cli::page::PageArgs;
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
+use crate::results::Slos;
 use crate::results::render::Format;
-use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport};
+use crate::results::sweep::{CellState, SweepCell, SweepInfo, SweepReport, VIRTUAL_TIME};
 use crate::scenario::sweep::{Sweep, SweepFlags, load_sweep};
 use crate::scenario::{Overlay, shipped_sweep_text, shipped_sweeps};
 
@@ -41,6 +43,7 @@ use folder::{Found, SweepFolder, found, take_result};
 use plan::{Plan, Traces};
 use run::Runner;
 
+pub use goodput::judged;
 use show::starving;
 pub use show::{Ended, read_sweep, show};
 
@@ -59,6 +62,8 @@ Examples:
   pdreplay sweep caps.toml trace.jsonl.zst --jobs 4
   # only some of the cells now
   pdreplay sweep cap-policy --filter policy=sticky --filter cap=4
+  # requests within objectives
+  pdreplay sweep cap-policy --goodput ttft:2000,e2el:60000
   # heat maps, knees and tables as one page
   pdreplay report outputs/cap-policy --html caps.html
   # the table again
@@ -89,6 +94,10 @@ pub struct SweepArgs {
     /// Any scenario key for all cells, over the base scenario; may be repeated. Not the key of an axis.
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Scenario")]
     set: Vec<String>,
+    /// Objectives in ms that a request should keep to count as good, such as `ttft:2000,e2el:60000`, for all cells. Cells that
+    /// ran with others are run again; `pdreplay report SWEEP --goodput` judges them as they are.
+    #[arg(long, value_name = "METRIC:MS,…", help_heading = "Scenario")]
+    goodput: Option<Slos>,
     /// End with exit 1 when in a run that keeps sessions on D less than 20 % of a session's later turns went direct; with
     /// --filter, in one of the cells it chooses.
     #[arg(long, help_heading = "Output")]
@@ -166,12 +175,12 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     {
         live::check_no_flush(args.on, scenario)?;
     }
-    let info = plan.info(target_words(args, &plan), between(args, &plan));
+    let info = plan.info(target_words(args, &plan));
     let name = args.name.as_deref().unwrap_or(&plan.sweep.head.name);
     if args.dry_run {
         let path = args.output_dir.join(name);
         if !args.fresh {
-            take_done(&path, &mut rows);
+            take_done(&path, &mut rows, args.on);
         }
         return dry::run(
             &dry::Dry { plan: &plan, info, target: args.on, threads, format: args.format() },
@@ -181,10 +190,10 @@ pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         );
     }
     let folder = SweepFolder::claim(&args.output_dir, name, args.fresh)?;
-    let others = take_done(folder.path(), &mut rows);
+    let others = take_done(folder.path(), &mut rows, args.on);
     if !others.is_empty() && !args.overwrite {
         let others: Vec<&SweepCell> = others.iter().map(|ix| &rows[*ix]).collect();
-        return Err(differs::refuse(&plan, folder.path(), &others, &args.set));
+        return Err(differs::refuse(&plan, folder.path(), &others, &args.set, args.goodput.is_some()));
     }
     signals.end_at_once(false);
     sweep_cells(
@@ -257,7 +266,8 @@ fn sweep_cells(
 }
 
 fn load(args: &SweepArgs) -> Result<Sweep, Failure> {
-    let set = args.set.iter().map(|assignment| Overlay::set(assignment)).collect::<Result<Vec<_>, _>>()?;
+    let set = args.set.iter().map(|assignment| Overlay::set(assignment));
+    let set = args.goodput.iter().flat_map(objectives).map(Ok).chain(set).collect::<Result<Vec<_>, _>>()?;
     let mut flags = SweepFlags { set, repeats: args.repeats };
     let sweep = load_sweep(&args.sweep, &flags)?;
     let embedded =
@@ -295,10 +305,10 @@ fn refuse_all(rows: &[SweepCell], chosen: &Chosen) -> Result<(), Failure> {
 }
 
 /// Takes the results of cells that are done; gives the places of those whose folders hold another run.
-fn take_done(path: &std::path::Path, rows: &mut [SweepCell]) -> Vec<usize> {
+fn take_done(path: &Path, rows: &mut [SweepCell], on: TargetArg) -> Vec<usize> {
     let mut others = Vec::new();
     for (ix, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.state == CellState::Missing) {
-        match found(path, row) {
+        match found(path, row, on == TargetArg::Live) {
             Found::Done => {
                 take_result(path, row);
             }
@@ -350,7 +360,7 @@ fn tell_start(rows: &[SweepCell], folder: &SweepFolder, terminal: &Terminal) -> 
 fn write(folder: &SweepFolder, report: &SweepReport) -> Result<(), Failure> {
     let path = folder.files().file(SWEEP_PARQUET);
     write_whole(&path, |out| report.write_parquet(out)).map_err(broken)?;
-    write_json(folder.files(), SWEEP, report).map(drop).map_err(broken)
+    write_sealed(folder.files(), SWEEP, report).map_err(broken)
 }
 
 fn exit_of(report: &SweepReport, left: usize, signals: &Signals, chosen: &Chosen) -> Exit {
@@ -367,13 +377,8 @@ fn exit_of(report: &SweepReport, left: usize, signals: &Signals, chosen: &Chosen
 fn target_words(args: &SweepArgs, plan: &Plan) -> String {
     match (args.on, plan.sweep.points.iter().find_map(|point| point.scenario.as_ref().ok())) {
         (TargetArg::Live, Some(scenario)) => format!("real time, {}", scenario.live.target.as_str()),
-        (TargetArg::Virtual | TargetArg::Live, _) => "virtual time".into(),
+        (TargetArg::Virtual | TargetArg::Live, _) => VIRTUAL_TIME.into(),
     }
-}
-
-fn between(args: &SweepArgs, plan: &Plan) -> Option<String> {
-    let scenario = plan.sweep.points.iter().find_map(|point| point.scenario.as_ref().ok());
-    scenario.filter(|_| args.on == TargetArg::Live).map(|scenario| live::between_cells(scenario, !args.no_flush))
 }
 
 #[cfg(test)]

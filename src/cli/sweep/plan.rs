@@ -76,7 +76,7 @@ impl Plan {
     }
 
     /// What is swept, for the report.
-    pub fn info(&self, target: String, between_cells: Option<String>) -> SweepInfo {
+    pub fn info(&self, target: String) -> SweepInfo {
         let sweep = &self.sweep;
         let value =
             |value: &crate::scenario::sweep::Value| AxisValue { label: value.label.clone(), number: value.number };
@@ -91,7 +91,7 @@ impl Plan {
             scenario: sweep.scenario.clone(),
             trace: self.traces.names(sweep),
             target,
-            between_cells,
+            between_cells: None,
             version: VERSION.into(),
             axes: sweep.axes.iter().map(axis).collect(),
             seeds: sweep.seeds.clone(),

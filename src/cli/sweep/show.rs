@@ -1,10 +1,11 @@
 //! What is printed of a sweep: after it, and by `report` on its folder, also while it is under way.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use crate::base::words::plural;
 use crate::cli::exit::Failure;
-use crate::cli::folder::SWEEP;
+use crate::cli::folder::{CELLS, SWEEP, Sealed, check_name};
 use crate::cli::found::parse_json;
 use crate::cli::output::json;
 use crate::cli::page::{self, PageArgs};
@@ -13,23 +14,46 @@ use crate::cli::sweep::folder::{Found, found, take_result};
 use crate::cli::terminal::Terminal;
 use crate::results::Figure;
 use crate::results::page::sweep_page;
-use crate::results::render::{Format, KNEE, Style, fitted_groups, knees, sweep_cells, sweep_groups, visible};
-use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, SweepReport};
+use crate::results::render::{Format, KNEE, Style, fitted_groups, knees, noted, sweep_cells, sweep_groups, visible};
+use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, SweepReport, VIRTUAL_TIME};
 
 /// The sweep at `path`, its folder or its `sweep.json`; `None` when there is none. Cells that ended since the file was written
-/// are taken in.
+/// are taken in; says when the file was changed.
+///
+/// # Errors
+/// When the file is none of ours, or lists what is no cell in its folder.
 pub fn read_sweep(path: &Path, terminal: &Terminal) -> Result<Option<SweepReport>, Failure> {
     let file = if path.is_dir() { path.join(SWEEP) } else { path.to_path_buf() };
     if file.file_name().is_none_or(|name| name != SWEEP) || !file.is_file() {
         return Ok(None);
     }
-    let mut report: SweepReport = parse_json(&file, SWEEP_VERSION, terminal)?;
+    let (mut report, broken): (SweepReport, _) = parse_json(&file, SWEEP_VERSION)?;
+    if let Some(fault) = misplaced(&report.cells) {
+        return Err(Failure::input(format!("{}: {fault}: changed after it was written", file.display()))
+            .hint("the command of the sweep writes it anew from the cells that are there"));
+    }
     let folder = file.parent().unwrap_or(Path::new(""));
+    let is_live = report.sweep.target != VIRTUAL_TIME;
     let mut changed = false;
     for cell in report.cells.iter_mut().filter(|cell| cell.state == CellState::Missing) {
-        changed |= found(folder, cell) == Found::Done && take_result(folder, cell);
+        changed |= found(folder, cell, is_live) == Found::Done && take_result(folder, cell);
     }
-    Ok(Some(if changed { SweepReport::new(report.sweep, report.cells) } else { report }))
+    let mut report = if changed { SweepReport::new(report.sweep, report.cells) } else { report };
+    broken.iter().for_each(|broken| terminal.messages.warning(broken));
+    report.notes = broken.into_iter().collect();
+    Ok(Some(report))
+}
+
+/// Which cell is not in a folder of its own among the cells, in words.
+fn misplaced(cells: &[SweepCell]) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    cells.iter().enumerate().find_map(|(ix, SweepCell { folder, .. })| {
+        let name = folder.strip_prefix(CELLS).and_then(|rest| rest.strip_prefix('/'));
+        if name.is_none_or(|name| check_name(name).is_err()) {
+            return Some(format!("cells[{ix}].folder is `{folder}`, but cells are in {CELLS}/NAME"));
+        }
+        (!seen.insert(folder)).then(|| format!("cells[{ix}].folder is `{folder}`, which is listed before"))
+    })
 }
 
 /// How a sweep came to its end.
@@ -58,21 +82,23 @@ pub fn show(
     ended: Ended,
     terminal: &Terminal,
 ) -> Result<(), Failure> {
-    if let Some(target) = &page.html {
-        page::write(target, &sweep_page(report), terminal)?;
-    }
-    if page.leaves_stdout(asked.is_some()) {
+    let write = |target: &PathBuf| page::write(target, &sweep_page(report), terminal);
+    let written = page.html.as_ref().map_or(Ok(()), write);
+    if page.leaves_stdout_after(asked.is_some(), &written) {
         print(report, asked.unwrap_or_default(), terminal)?;
     }
     tell(report, folder, ended, terminal);
-    Ok(())
+    let path = folder.display();
+    written.map_err(|failure| {
+        failure.hint(format!("the sweep is as it is in {path}/: pdreplay report {path} --html FILE"))
+    })
 }
 
 fn print(report: &SweepReport, format: Format, terminal: &Terminal) -> Result<(), Failure> {
     let style = terminal.table_style();
     terminal.messages.settle();
     let text = match format {
-        Format::Json => json(report),
+        Format::Json => json(&Sealed::new(report).map_err(Failure::broke)?),
         Format::Csv => sweep_groups(report).render(format, style),
         Format::Markdown => sweep_groups(report).as_on_terminal().render(format, style),
         Format::Table => {
@@ -97,7 +123,7 @@ fn print(report: &SweepReport, format: Format, terminal: &Terminal) -> Result<()
             text
         }
     };
-    stdout::print(&text)
+    stdout::print(&noted(&report.notes, format, text))
 }
 
 /// `caps · 240 cells: 48 points × 5 seeds · v3-1p7d · swe-bench-52 · virtual time`.
@@ -154,7 +180,7 @@ fn how_on(ended: Ended) -> [&'static str; 2] {
 fn tell(report: &SweepReport, folder: &Path, ended: Ended, terminal: &Terminal) {
     let (counts, path) = (&report.counts, folder.display());
     if let Some(what) = &report.sweep.between_cells {
-        terminal.messages.note(format!("between two cells: {what}"));
+        terminal.messages.note(what);
     }
     if counts.missing > 0 {
         let [why, how] = how_on(ended);

@@ -203,7 +203,7 @@ impl Side {
         }
     }
 
-    /// Runs that are not what they should be.
+    /// Runs, and files of runs, that are not what they should be.
     fn notes(&self, name: &str) -> Vec<String> {
         let note = |((path, _), summary): (&(String, String), &RunSummary)| {
             let reason = summary.integrity.reason.as_deref().unwrap_or("no reason known");
@@ -216,7 +216,8 @@ impl Side {
             };
             Some(format!("{name} ({path}): {word}: {reason}"))
         };
-        self.paths.iter().zip(&self.summaries).filter_map(note).collect()
+        let damage = self.damage.iter().map(|damage| format!("{name}: {damage}"));
+        self.paths.iter().zip(&self.summaries).filter_map(note).chain(damage).collect()
     }
 
     fn outcomes(&self) -> Outcomes {

@@ -21,6 +21,8 @@ pub struct RunInput {
     pub path: String,
     /// Id in its records.
     pub run_id: String,
+    /// What is wrong with its files, a sentence each.
+    pub damage: Vec<String>,
     /// Its summary, with [`Options::percentiles`].
     pub summary: RunSummary,
     /// Its requests.
@@ -72,6 +74,8 @@ pub(super) struct Side {
     pub label: String,
     pub runs: Vec<Run>,
     pub paths: Vec<(String, String)>,
+    /// What is wrong with the files of its runs.
+    pub damage: Vec<String>,
     pub summaries: Vec<RunSummary>,
     pub origin: Option<Origin>,
     /// As [`LATENCIES`].
@@ -205,12 +209,14 @@ impl Side {
             label,
             runs: Vec::new(),
             paths: Vec::new(),
+            damage: Vec::new(),
             summaries: Vec::new(),
             origin: None,
             samples: Vec::new(),
             tally: Tally::default(),
         };
-        for RunInput { path, run_id, summary, requests, origin } in runs {
+        for RunInput { path, run_id, damage, summary, requests, origin } in runs {
+            side.damage.extend(damage);
             side.runs.push(sessions.number(requests));
             side.paths.push((path, run_id));
             side.summaries.push(summary);

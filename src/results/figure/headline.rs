@@ -81,6 +81,15 @@ impl Figures {
         Figures(Figure::HEADLINE.map(|figure| figure.in_summary(summary)))
     }
 
+    /// Without those that depend on objectives.
+    pub fn forget_goodput(&mut self) {
+        for figure in [Figure::REQUEST_GOODPUT, Figure::SLO_ATTAINMENT] {
+            if let Some(at) = Figure::HEADLINE.iter().position(|known| *known == figure) {
+                self.0[at] = None;
+            }
+        }
+    }
+
     /// One of them; `None` for a figure that is no headline one, too.
     pub fn get(&self, figure: Figure) -> Option<f64> {
         Figure::HEADLINE.iter().position(|known| *known == figure).and_then(|at| self.0[at])

@@ -90,7 +90,7 @@ fn verdict(report: &SweepReport) -> Html {
     ];
     let notes: Vec<String> =
         counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count((*n).into()))).collect();
-    list(&mut html, notes.iter());
+    list(&mut html, notes.iter().chain(&report.notes));
     if !report.sweep.description.is_empty() {
         html.line("p", &report.sweep.description);
     }
@@ -339,7 +339,7 @@ fn facts(report: &SweepReport) -> Html {
         ("Trace", sweep.trace.clone()),
         ("Sent to", sweep.target.clone()),
         ("Seeds", seeds.join(" ")),
-        ("Between cells", sweep.between_cells.clone().unwrap_or_default()),
+        ("Before cells", sweep.between_cells.clone().unwrap_or_default()),
         ("Version", sweep.version.clone()),
     ];
     for axis in &sweep.axes {

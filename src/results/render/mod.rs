@@ -14,5 +14,5 @@ pub use markdown::markdown;
 pub use summary::{Extras, summary};
 pub use sweep::{KNEE, fitted_groups, knees, page_groups, sweep_cells, sweep_groups};
 pub(super) use table::csv_field;
-pub use table::{Format, FormatError, Style, Table, visible};
+pub use table::{Format, FormatError, Style, Table, noted, visible};
 pub use tables::{modes, sessions, transfers, workers};

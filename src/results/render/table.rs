@@ -231,24 +231,39 @@ impl Table {
 
     fn markdown(&self) -> String {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let header = line(self.columns.iter().map(|column| column.title.to_string()).collect());
+        let header = line(self.columns.iter().map(|column| in_markdown(&column.title)).collect());
         let rule = line(self.columns.iter().map(|column| if column.left { ":---" } else { "---:" }.into()).collect());
-        let escape = |cell: &Cell| visible(&cell.shown).replace('|', "\\|");
-        let rows = self.rows.iter().map(|row| line(row.iter().map(escape).collect()));
+        let rows = self.rows.iter().map(|row| line(row.iter().map(|cell| in_markdown(&cell.shown)).collect()));
         header + &rule + &rows.collect::<String>()
     }
 }
 
-/// Words from outside have no power over Markdown.
+/// Words from outside have no power over Markdown. A `_` within a word has none there, and keys stay readable.
 pub(super) fn in_markdown(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
-    for c in visible(line).chars() {
-        if matches!(c, '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '|' | '~') {
+    let line = visible(line);
+    let mut before = None;
+    for (at, c) in line.char_indices() {
+        let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        let is_inner = c == '_' && is_word(before) && is_word(line[at + 1..].chars().next());
+        let is_mark = matches!(c, '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '|' | '~' | '&' | '#');
+        if is_mark && !is_inner {
             text.push('\\');
         }
         text.push(c);
+        before = Some(c);
     }
     text
+}
+
+/// `text` in a format, with notes before it where it is for people.
+pub fn noted(notes: &[String], format: Format, text: String) -> String {
+    let lines: String = match format {
+        Format::Table => notes.iter().map(|note| format!("note: {}\n", visible(note))).collect(),
+        Format::Markdown => notes.iter().map(|note| format!("- {}\n", in_markdown(note))).collect(),
+        Format::Json | Format::Csv => return text,
+    };
+    if lines.is_empty() { text } else { format!("{lines}\n{text}") }
 }
 
 /// Line breaks and tabs are quoted, as CSV allows. What a spreadsheet would take for a formula (it begins with `=`, `+`, `-`,
@@ -328,7 +343,8 @@ mod tests {
             Some(format!("{shown}      1").as_str())
         );
         let markdown = table.render(Format::Markdown, Style::default());
-        assert_eq!(markdown.lines().nth(2), Some(format!("| {} | 1 |", shown.replace('|', "\\|")).as_str()));
+        let escaped = "a\\\\u{1b}\\[2J\\\\u{202e}b\\\\nc\\|\\\\u{9b}1m";
+        assert_eq!(markdown.lines().nth(2), Some(format!("| {escaped} | 1 |").as_str()));
         assert_eq!(
             table.render(Format::Csv, Style::default()),
             "session,turns\n\"a\\u{1b}[2J\\u{202e}b\nc|\\u{9b}1m\",1\n"
@@ -370,6 +386,12 @@ mod tests {
         for number in ["-5", "+5", "-0.25", "1e-7", "-inf", "-"] {
             assert_eq!(csv_field(number), number);
         }
+    }
+
+    #[test]
+    fn markdown_is_escaped_where_it_is_markdown() {
+        assert_eq!(in_markdown("p99_e2e_ms > 5 % of a_b, _c_ d__e"), "p99_e2e_ms \\> 5 % of a_b, \\_c\\_ d\\_\\_e");
+        assert_eq!(in_markdown("# <b>&lt;"), "\\# \\<b\\>\\&lt;");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod sheet;
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 
+use crate::base::words::plural;
 use crate::results::Figure;
 
 pub use cell::{CellResult, CellState, SweepCell};
@@ -21,6 +22,12 @@ pub use knee::{KNEE_FIGURES, Knee, KneePoint};
 
 /// Version of `sweep.json`; grows when a key changes its meaning or goes away.
 pub const SWEEP_VERSION: u32 = 1;
+
+/// [`SweepInfo::target`] of a sweep that sends nothing anywhere.
+pub const VIRTUAL_TIME: &str = "virtual time";
+
+/// Kinds of a flush that are named.
+const NAMED: usize = 4;
 
 /// The whole sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +46,9 @@ pub struct SweepReport {
     pub knees: Vec<Knee>,
     /// One row a run, in order of their numbers.
     pub cells: Vec<SweepCell>,
+    /// What is wrong with the files it was read from, where it was read later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// What a sweep was made of.
@@ -54,8 +64,9 @@ pub struct SweepInfo {
     pub trace: String,
     /// What requests were sent to: `virtual time`, or the target of a live sweep.
     pub target: String,
-    /// What was done between two cells of a live sweep, so that none finds the cache of the one before; null in virtual
-    /// time, where each cell has a cluster of its own.
+    /// What was done before the cells of a live sweep that ran to their end, so that none finds the cache of the one before: as
+    /// their runs tell it, whatever the command that wrote this was told. Null in virtual time, where each cell has a cluster
+    /// of its own, and while none is done.
     pub between_cells: Option<String>,
     /// Version of pdreplay.
     pub version: String,
@@ -104,7 +115,8 @@ pub struct CellCounts {
 
 impl SweepReport {
     /// Of `cells`, in order of their numbers.
-    pub fn new(sweep: SweepInfo, cells: Vec<SweepCell>) -> SweepReport {
+    pub fn new(mut sweep: SweepInfo, cells: Vec<SweepCell>) -> SweepReport {
+        sweep.between_cells = between_cells(&sweep.target, &cells);
         let groups = group::groups(&cells);
         let knees = knee::knees(&sweep.axes, &groups);
         SweepReport {
@@ -115,6 +127,7 @@ impl SweepReport {
             groups,
             knees,
             cells,
+            notes: Vec::new(),
         }
     }
 
@@ -141,6 +154,29 @@ impl SweepAxis {
         self.values.iter().any(|value| value.number.is_some())
             && self.values.iter().all(|value| value.number.is_some() || value.label == "inf")
     }
+}
+
+/// What was done before the cells that are done, by their own words.
+fn between_cells(target: &str, cells: &[SweepCell]) -> Option<String> {
+    let own = (target != VIRTUAL_TIME).then_some("a cluster of its own, started cold");
+    let mut done = 0;
+    let mut kinds: Vec<(&str, u64)> = Vec::new();
+    for result in cells.iter().filter_map(|cell| cell.result.as_ref()) {
+        let words = result.caches.as_deref().or(own)?;
+        done += 1;
+        match kinds.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((words, 1)),
+        }
+    }
+    let more = kinds.len().saturating_sub(NAMED);
+    let more = (more > 0).then(|| format!("{more} more (caches of each cell)"));
+    let of = plural(done, "cell");
+    let share = |(words, count): &(&str, u64)| {
+        if *count == done { format!("before each cell: {words}") } else { format!("before {count} of {of}: {words}") }
+    };
+    let named: Vec<String> = kinds.iter().take(NAMED).map(share).chain(more).collect();
+    (done > 0).then(|| format!("caches {}", named.join("; ")))
 }
 
 impl CellCounts {

@@ -91,7 +91,72 @@ fn without_a_flush_the_second_cell_finds_what_the_first_left() {
     assert_eq!(cells[1]["caches"], "left as they were: --no-flush");
     assert!(notes(&scratch, &cells[1]).contains("caches were not emptied before this cell: --no-flush"));
     let report = scratch.json("outputs/two/sweep.json");
-    assert!(report["sweep"]["between_cells"].as_str().unwrap().starts_with("nothing (--no-flush)"), "{report:#}");
+    let between = "caches before each cell: left as they were: --no-flush";
+    assert_eq!(report["sweep"]["between_cells"], between, "{report:#}");
+    // Who looks at it later with another flag changes nothing of what was done.
+    let before = scratch.read("outputs/two/sweep.json");
+    scratch.run(&[&["sweep", "two.toml", "trace.jsonl", "--on", "live"], &UNTIMED[..]].concat()).code(0);
+    assert_eq!(scratch.read("outputs/two/sweep.json"), before);
+}
+
+#[test]
+fn what_was_done_before_each_cell_is_what_the_sweep_tells() {
+    let server = Server::worker("W0", &ONE);
+    let (scratch, ran) = sweep(&colocated(&server.url), &["--filter", "concurrency=1"]);
+    ran.code(0);
+    let command = [&["sweep", "two.toml", "trace.jsonl", "--on", "live", "--no-flush"], &UNTIMED[..]].concat();
+    let ran = scratch.run(&command).code(0);
+    let between = "caches before 1 of 2 cells: 1 flushed; before 1 of 2 cells: left as they were: --no-flush";
+    assert_eq!(scratch.json("outputs/two/sweep.json")["sweep"]["between_cells"], between);
+    assert!(ran.stderr.contains(between), "{}", ran.stderr);
+    // In virtual time these are other runs.
+    let elsewhere = scratch.run(&["sweep", "two.toml", "trace.jsonl"]);
+    elsewhere.refused(&["2 cells of another sweep file, trace, target (--on)"]);
+}
+
+/// A server that is no worker of ours, with that answer to `path`.
+fn answering(path: &str, script: Script) -> (String, Fake) {
+    let fake = Fake::always(Script::chat(4)).answering(path, script);
+    let keys = format!(
+        "policy.name = \"default\"\nreplay.mechanism = \"dp\"\nlive.target = \"openai\"\nlive.api = \"chat\"\n\
+         live.colocated = [\"{}\"]\n",
+        fake.url()
+    );
+    (keys, fake)
+}
+
+#[test]
+fn only_the_words_of_an_engine_say_that_a_cache_is_empty() {
+    let (flush, reset) = ("/flush_cache", "/reset_prefix_cache");
+    let done = "Cache flushed.\nPlease check backend logs for more details.\n";
+    for (path, script) in [(flush, Script::plain(200, "text/plain", done)), (reset, Script::plain(200, "", ""))] {
+        let (keys, _fake) = answering(path, script);
+        let (scratch, ran) = sweep(&keys, &["--filter", "concurrency=1"]);
+        ran.code(0);
+        assert_eq!(cells(&scratch)[0]["caches"], "1 flushed", "{path}");
+    }
+    let page = "<!doctype html>\n<title>Sign in</title>";
+    let refused = [
+        (flush, Script::plain(200, "text/html", page), "HTTP 200 with `<!doctype html> <title>Sign in</title>`"),
+        (
+            flush,
+            Script::json(200, &json!({"success": false, "message": "busy"})),
+            "HTTP 200 with `{\"message\":\"busy\"",
+        ),
+        (flush, Script::json(200, &json!({"success": true})), "HTTP 200 with `{\"success\":true}`"),
+        (flush, Script::plain(200, "text/plain", ""), "HTTP 200 with ``"),
+        (flush, Script::plain(503, "text/plain", done), "/flush_cache answered HTTP 503"),
+        (reset, Script::plain(200, "text/html", page), "/reset_prefix_cache answered HTTP 200 with `<!doctype"),
+    ];
+    for (path, script, words) in refused {
+        let (keys, _fake) = answering(path, script);
+        let (scratch, ran) = sweep(&keys, &["--filter", "concurrency=1"]);
+        let ran = ran.code(0);
+        assert!(ran.stderr.contains("cell 1: cache not flushed") && ran.stderr.contains(words), "{}", ran.stderr);
+        let cell = &cells(&scratch)[0];
+        assert!(cell["caches"].as_str().unwrap().starts_with("left as they were: W0: /"), "{cell:#}");
+        assert!(notes(&scratch, cell).contains("not emptied before this cell"), "{words}");
+    }
 }
 
 #[test]
@@ -106,8 +171,14 @@ fn a_server_without_a_flush_is_named_in_the_row() {
     let ran = ran.code(0);
     assert!(ran.stderr.contains("cell 2: cache not flushed"), "{}", ran.stderr);
     for cell in cells(&scratch) {
-        assert_eq!(cell["caches"], "left as they were: W0: has no /flush_cache", "{cell:#}");
-        assert!(notes(&scratch, &cell).contains("not emptied before this cell: W0: has no /flush_cache"));
+        assert_eq!(
+            cell["caches"], "left as they were: W0: has neither /flush_cache nor /reset_prefix_cache",
+            "{cell:#}"
+        );
+        assert!(
+            notes(&scratch, &cell)
+                .contains("not emptied before this cell: W0: has neither /flush_cache nor /reset_prefix_cache")
+        );
     }
 }
 

@@ -39,7 +39,14 @@ fn origin(trace: &str, scale: f64) -> Option<Origin> {
 }
 
 fn run_of(records: &[RequestRecord], summary: RunSummary, origin: Option<Origin>) -> RunInput {
-    RunInput { path: "run".into(), run_id: "id".into(), summary, requests: requests(records), origin }
+    RunInput {
+        path: "run".into(),
+        run_id: "id".into(),
+        damage: Vec::new(),
+        summary,
+        requests: requests(records),
+        origin,
+    }
 }
 
 fn run(records: &[RequestRecord]) -> RunInput {

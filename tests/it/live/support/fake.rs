@@ -55,6 +55,8 @@ struct Shared {
     unanswered: AtomicUsize,
     /// Header of every answer of a control route.
     named: Option<(String, String)>,
+    /// Control routes that a test answers, by path.
+    controls: Mutex<BTreeMap<String, Script>>,
     reply: Box<dyn Fn(&Asked) -> Reply + Send + Sync>,
 }
 
@@ -108,6 +110,7 @@ impl Fake {
             silent_after: AtomicU32::new(u32::MAX),
             unanswered: AtomicUsize::new(0),
             named,
+            controls: Mutex::default(),
             reply: Box::new(reply),
         });
         let fake = Fake { address, shared: Arc::clone(&shared) };
@@ -123,6 +126,12 @@ impl Fake {
             }
         });
         fake
+    }
+
+    /// Answers a control route with that script.
+    pub fn answering(self, path: &str, script: Script) -> Fake {
+        self.shared.controls.lock().unwrap().insert(path.into(), script);
+        self
     }
 
     pub fn port(&self) -> u16 {
@@ -205,7 +214,8 @@ impl Shared {
     }
 
     fn control(&self, asked: &Asked) -> Script {
-        let script = control(asked);
+        let own = self.controls.lock().unwrap().get(&asked.path).cloned();
+        let script = own.unwrap_or_else(|| control(asked));
         self.named.iter().fold(script, |script, (header, name)| script.header(header, name))
     }
 }
