@@ -190,7 +190,8 @@ fn case_83_nothing_is_above_the_maximum_and_nothing_lost() {
 /// Steps of a distribution are no coarser than a per cent, and closer towards the tail; equal values are one step.
 #[test]
 fn distributions_have_the_percentiles_that_matter() {
-    let of = |session: u64, scale: f64| request(&format!("s{session}"), 1, session, scale, scale * (session + 1) as f64);
+    let of =
+        |session: u64, scale: f64| request(&format!("s{session}"), 1, session, scale, scale * (session + 1) as f64);
     let side = |scale: f64| run(&(0..2000).map(|session| of(session, scale)).collect::<Vec<_>>());
     let report = compare(vec![side(1.0)], vec![side(2.0)], options(&[])).unwrap();
     let of = |name: &str| &report.curves.iter().find(|curve| curve.metric == name).unwrap().points;
