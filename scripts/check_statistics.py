@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Recomputes the statistics of `pdreplay diff` and `report` with numpy and scipy, from the same records.
 
-usage: scripts/check_statistics.py REPORT.json A[,A…] B[,B…]
+usage: scripts/check_statistics.py REPORT.json A[,A…] B[,B…] [OBJECTIVES]
 
-REPORT.json is what `pdreplay diff A B --json` printed; A and B are run folders, several of a side joined by commas. Checked:
-means and percentiles (nearest rank), with failures as endless; shares; Kitagawa's split and its identity; transitions; the
-noise of given repeats; the bootstrap intervals against resamples of its own; and of each summary.json Gini, Jain,
+REPORT.json is what `pdreplay diff A B --json` printed; A and B are run folders, several of a side joined by commas; OBJECTIVES
+are what --goodput was given, such as ttft:2000,e2el:60000, where it was. Checked:
+means and percentiles (nearest rank), with failures as endless; shares; goodput; Kitagawa's split and its identity; transitions;
+the noise of given repeats; the bootstrap intervals against resamples of its own; and of each summary.json goodput, Gini, Jain,
 bimodality and Mann-Whitney's separation. Ends with 1 at the first thing that differs, and names it.
 Needs the numpy and scipy of scripts/test_tools.sh.
 """
@@ -21,6 +22,7 @@ from scipy import stats
 LATENCIES = ["ttft", "tpot", "e2e", "sched_ttft", "sched_e2e"]
 BAD = {"truncated", "aborted", "error", "timeout"}
 DIRECT = "kvcache-direct-to-d-session"
+NO_OBJECTIVES = {"ttft": None, "tpot": None, "e2e": None}
 checked = Counter()
 
 
@@ -59,16 +61,53 @@ def later(rows):
         seen.add(row["session_id"])
 
 
-def figure(rows, metric):
+def objectives(words):
+    """Of `ttft:2000,e2el:60000`, ms by latency."""
+    given = dict(part.split(":") for part in words.split(","))
+    return {**NO_OBJECTIVES, **{name.replace("e2el", "e2e"): float(ms) for name, ms in given.items()}}
+
+
+def of_run(summary):
+    """The objectives of a run, ms by latency."""
+    slos = summary["run"].get("slos", {})
+    return {name: slos.get(f"{name}_ms") for name in NO_OBJECTIVES}
+
+
+def is_good(row, most):
+    """Ended ok within every objective, to the nanosecond; an answer of one token has no TPOT and keeps any."""
+    if row["outcome"] != "ok":
+        return False
+    values = {name: row[f"{name}_ms"] for name, ms in most.items() if ms is not None}
+    return all(name == "tpot" if ms is None else round(ms * 1e6) <= most[name] * 1e6 for name, ms in values.items())
+
+
+def served(rows):
+    """Those that ran to an end, ok or not."""
+    return [row for row in rows if row["outcome"] in BAD or row["outcome"] == "ok"]
+
+
+def goodput(rows, most):
+    """Good requests a second, first send to last end."""
+    sent = [row["sent_ns"] for row in rows if row["sent_ns"] is not None]
+    ended = [row["ended_ns"] for row in rows if row["sent_ns"] is not None]
+    return sum(is_good(row, most) for row in rows) / ((max(ended) - min(sent)) / 1e9) if sent else np.nan
+
+
+def figure(rows, metric, most):
     """A figure of the comparison over records; NaN where there is none."""
     stat, name = metric["stat"], metric["metric"]
     if name == "direct_share":
         turns = [row["execution_mode"] == DIRECT and row["outcome"] == "ok" for run in rows for row in later(run)]
         return np.mean(turns) if turns else np.nan
+    if name == "request_goodput":
+        return np.mean([goodput(run, most) for run in rows])
     rows = [row for run in rows for row in run]
     if name == "bad_share":
-        served = [row["outcome"] in BAD for row in rows if row["outcome"] in BAD or row["outcome"] == "ok"]
-        return np.mean(served) if served else np.nan
+        bad = [row["outcome"] in BAD for row in served(rows)]
+        return np.mean(bad) if bad else np.nan
+    if name == "slo_attainment":
+        good = [is_good(row, most) for row in served(rows)]
+        return np.mean(good) if good else np.nan
     values = of_ok(rows, name)
     if metric["key"].endswith("_with_failures"):
         values = np.concatenate([values, np.full(sum(row["outcome"] in BAD for row in rows), np.inf)])
@@ -78,12 +117,12 @@ def figure(rows, metric):
 
 
 def is_of_records(metric):
-    return metric["metric"] in LATENCIES or metric["metric"] in ("direct_share", "bad_share")
+    return metric["metric"] in LATENCIES or metric["metric"] in ("direct_share", "bad_share", "slo_attainment", "request_goodput")
 
 
-def check_figures(report, a, b):
+def check_figures(report, a, b, most):
     for metric in filter(is_of_records, report["metrics"]):
-        found = [figure(side, metric) for side in (a, b)]
+        found = [figure(side, metric, most) for side in (a, b)]
         for side, value in zip("ab", found):
             same(f"figure: {metric['key']} of {side.upper()}", metric[side], value, absolute=1e-6)
         if metric["delta"] is not None:
@@ -134,7 +173,7 @@ def check_transitions(report, a, b):
         same(f"transition: mean of {move}", found[move]["mean_e2e_delta_ms"], mean, absolute=1e-6)
 
 
-def check_intervals(report, a, b):
+def check_intervals(report, a, b, most):
     """Ends of the intervals against resamples of our own: other draws, so near and not equal."""
     facts = report["bootstrap"]
     if facts is None:
@@ -154,7 +193,7 @@ def check_intervals(report, a, b):
             for side in by_session
         ]
         for metric, values in zip(metrics, draws):
-            values.append(figure(sides[1], metric) - figure(sides[0], metric))
+            values.append(figure(sides[1], metric, most) - figure(sides[0], metric, most))
     for metric, values in zip(metrics, draws):
         known = np.array([value for value in values if np.isfinite(value)])
         # As many of our draws lie beyond each end as should, give or take the chance of both sets of draws.
@@ -187,6 +226,17 @@ def check_noise(report, summaries):
         same(f"noise: {metric['key']}", metric["noise"], width, 1e-6, 1e-9)
 
 
+def check_goodput(summary, rows):
+    most, found = of_run(summary), summary["goodput"]
+    if most == NO_OBJECTIVES:
+        assert found is None and summary["request_goodput"] is None, "summary: goodput without objectives"
+        return
+    good, ended = sum(is_good(row, most) for row in rows), len(served(rows))
+    same("summary: good requests", found["good"], good)
+    same("summary: slo_attainment", found["slo_attainment"], good / ended if ended else None)
+    same("summary: request_goodput", summary["request_goodput"], goodput(rows, most))
+
+
 def check_summary(summary):
     fairness, sessions = summary["fairness"], summary["sessions"]
     means = np.array([row["mean_e2e_ms"] for row in sessions if row["mean_e2e_ms"] is not None])
@@ -212,14 +262,17 @@ def main():
     folders = [side.split(",") for side in sys.argv[2:4]]
     a, b = ([records(folder) for folder in side] for side in folders)
     summaries = [[json.loads((Path(f) / "summary.json").read_text(encoding="utf-8")) for f in side] for side in folders]
-    check_figures(report, a, b)
+    most = objectives(sys.argv[4]) if len(sys.argv) > 4 else of_run(summaries[0][0])
+    check_figures(report, a, b, most)
     for split in report["splits"]:
         check_split(split, a, b)
     check_transitions(report, a, b)
-    check_intervals(report, a, b)
+    check_intervals(report, a, b, most)
     check_noise(report, summaries)
-    for summary in (summary for side in summaries for summary in side):
-        check_summary(summary)
+    for side, runs in zip(summaries, (a, b)):
+        for summary, rows in zip(side, runs):
+            check_summary(summary)
+            check_goodput(summary, rows)
     print(", ".join(f"{count} {what}" for what, count in sorted(checked.items())) + " agree with numpy and scipy")
 
 

@@ -30,6 +30,17 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
+/// Two shares, the smaller first, are told as a range: they lie a point or more apart.
+pub fn is_range(low: f64, high: f64) -> bool {
+    high - low >= 0.01
+}
+
+/// `69.0–98.1 %`; the higher alone where it is no [range](is_range).
+pub fn percent_range(low: f64, high: f64) -> String {
+    let from = if is_range(low, high) { format!("{:.1}–", low * 100.0) } else { String::new() };
+    from + &percent(high)
+}
+
 /// Milliseconds as seconds of three significant digits: `495` → `0.495 s`, `12670` → `12.7 s`.
 pub fn seconds(ms: f64) -> String {
     match ms {

@@ -36,6 +36,7 @@ mod scenario;
 mod server;
 mod signals;
 mod stages;
+mod starving;
 mod stdout;
 mod stored;
 mod streams_file;

@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::base::words::plural;
 use crate::cli::exit::Exit;
+use crate::cli::starving::Starving;
 use crate::cli::terminal::Terminal;
 use crate::results::render::{self, Extras, Format, Style};
 use crate::results::{Percentiles, RunSummary};
@@ -24,7 +24,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub percentiles: Option<Percentiles>,
     /// End with exit 1 when less than 20 % of a session's later turns went direct, in a run that keeps sessions on D. With
-    /// replicas: in any of them.
+    /// replicas: in any of them; of a sweep: in any cell.
     #[arg(long)]
     pub fail_on_starvation: bool,
 }
@@ -77,13 +77,9 @@ impl OutputArgs {
         self.percentiles.clone()
     }
 
-    /// `exit`, or that of a run that broke a threshold when sessions starve and that is one; says so on stderr.
-    pub fn exit(&self, exit: Exit, starved: u64, terminal: &Terminal) -> Exit {
-        if !self.fail_on_starvation || starved == 0 {
-            return exit;
-        }
-        terminal.messages.warning(format!("{} (--fail-on-starvation)", plural(starved, "starved session")));
-        if exit == Exit::Ok { Exit::Broke } else { exit }
+    /// `exit`, or that of a broken threshold where sessions starve and that was asked for.
+    pub fn exit(&self, exit: Exit, starving: &Starving, terminal: &Terminal) -> Exit {
+        starving.exit(exit, self.fail_on_starvation, terminal)
     }
 
     /// The summary in the format asked for.

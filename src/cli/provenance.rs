@@ -32,7 +32,7 @@ pub fn run_id(scenario: &Scenario, trace: &Trace) -> String {
 
 /// What a summary must know of a run. The state is that of a run not yet ended by itself.
 pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> RunInfo {
-    let replay = &scenario.replay;
+    let (replay, direct) = (&scenario.replay, preflight.direct.as_ref());
     RunInfo {
         name: scenario.name.clone(),
         trace: trace.meta.name.clone(),
@@ -66,7 +66,8 @@ pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> Ru
             short_share_at_1x: gaps.under_service_share,
             short_share_at_scale: gaps.under_service_share_scaled,
         }),
-        predicted_direct_share: preflight.direct.as_ref().and_then(|direct| of_later_turns(direct.predicted, trace)),
+        predicted_direct_share: direct.and_then(|direct| of_later_turns(direct.predicted, trace)),
+        predicted_direct_share_at_least: direct.and_then(|direct| of_later_turns(direct.at_least, trace)),
         caches: None,
     }
 }
@@ -197,6 +198,7 @@ impl BareInfo {
             slots: None,
             gaps: None,
             predicted_direct_share: None,
+            predicted_direct_share_at_least: None,
             caches: None,
         }
     }

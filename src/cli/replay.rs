@@ -18,6 +18,7 @@ use crate::cli::preflight;
 use crate::cli::replicas;
 use crate::cli::signals::Signals;
 use crate::cli::stages::{Stage, Stopwatch};
+use crate::cli::starving::Starving;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::results::render::{Extras, Format};
@@ -143,7 +144,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         written.map_err(|failure| beside(failure, &folder))?;
         let jitter_ms = inputs.scenario.replay.arrival_jitter_ms;
         replicas.hint(jitter_ms, args.inputs.trace.is_none()).into_iter().for_each(|hint| terminal.messages.note(hint));
-        return Ok(args.output.exit(exit, replicas.most_starved(), terminal));
+        return Ok(args.output.exit(exit, &replicas.starving(folder.path()), terminal));
     }
     let finished = drive(job, ready, &folder, &mut watch)?;
     let written = write_files(&folder, args, terminal);
@@ -153,7 +154,8 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         terminal.messages.block(&watch.table(is_live).render(Format::Table, terminal.style));
     }
     written.map_err(|failure| beside(failure, &folder))?;
-    Ok(args.output.exit(finished.exit, finished.summary.starved_sessions().unwrap_or(0), terminal))
+    let starving = Starving::in_run(finished.summary.starved_sessions(), folder.path().display());
+    Ok(args.output.exit(finished.exit, &starving, terminal))
 }
 
 fn claim(args: &ReplayArgs, inputs: &Inputs) -> Result<RunFolder, Failure> {

@@ -22,6 +22,7 @@ use crate::cli::live::{Ready, TargetArg};
 use crate::cli::output::json;
 use crate::cli::provenance::run_id;
 use crate::cli::stages::Stopwatch;
+use crate::cli::starving::Starving;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
 use crate::results::render::{Format, noted};
@@ -59,7 +60,7 @@ const FIGURES: [Figure; 13] = [
 ];
 
 /// Version of `replicas.json`.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// `replicas.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -88,6 +89,8 @@ pub struct Replica {
     pub seed: u64,
     /// Exit code the run alone would have had.
     pub exit_code: u8,
+    /// Sessions with a direct share below 20 %; null without sessions on D.
+    pub starved_sessions: Option<u64>,
 }
 
 /// The replicas at `run`, their folder or its `replicas.json`; `None` when there is no such file. Says what is wrong with it.
@@ -149,6 +152,7 @@ impl Replicas {
             folder: replica_name(number + 1),
             seed: seed_of(seed, *number),
             exit_code: replica.exit as u8,
+            starved_sessions: replica.summary.starved_sessions(),
         };
         let is_whole = |summary: &&RunSummary| summary.run.state != RunState::Interrupted;
         let whole = begun.iter().map(|(_, replica)| &replica.summary).filter(is_whole);
@@ -210,9 +214,10 @@ impl Replicas {
         self.replicas.is_empty()
     }
 
-    /// Starved sessions of the replica with most of them.
-    pub fn most_starved(&self) -> u64 {
-        self.bands.iter().find(|band| band.figure == Figure::STARVED_SESSIONS).map_or(0, |band| band.max as u64)
+    /// Where sessions starve, these being the replicas in `folder`.
+    pub fn starving(&self, folder: &Path) -> Starving {
+        let place = |replica: &Replica| folder.join(&replica.folder).display().to_string();
+        Starving::in_each("replica", self.replicas.iter().map(|replica| (replica.starved_sessions, place(replica))))
     }
 
     /// What is missing, in words.

@@ -14,6 +14,7 @@ use crate::cli::ledger;
 use crate::cli::output::OutputArgs;
 use crate::cli::page::{self, PageArgs};
 use crate::cli::replicas::{self, Replicas};
+use crate::cli::starving::Starving;
 use crate::cli::stdout;
 use crate::cli::sweep;
 use crate::cli::terminal::Terminal;
@@ -111,7 +112,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
         _ => args.tables_and_files(&found, &asked, terminal)?.starved_sessions(),
     };
-    Ok(args.output.exit(Exit::Ok, starved.unwrap_or(0), terminal))
+    Ok(args.output.exit(Exit::Ok, &Starving::in_run(starved, args.run.display()), terminal))
 }
 
 impl ReportArgs {
@@ -173,7 +174,7 @@ impl ReportArgs {
         if let Some(shortfall) = replicas.shortfall() {
             terminal.messages.warning(shortfall);
         }
-        Ok(self.output.exit(Exit::Ok, replicas.most_starved(), terminal))
+        Ok(self.output.exit(Exit::Ok, &replicas.starving(folder), terminal))
     }
 
     /// The table of a sweep; those of one run belong to its cells.
@@ -189,7 +190,7 @@ impl ReportArgs {
             None => report,
         };
         sweep::show(&report, folder, &self.page, self.output.asked(), sweep::Ended::Unknown, terminal)?;
-        Ok(self.output.exit(Exit::Ok, report.most_starved(), terminal))
+        Ok(self.output.exit(Exit::Ok, &sweep::starving(&report, folder, |_| true), terminal))
     }
 
     fn folder(&self) -> &Path {

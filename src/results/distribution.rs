@@ -87,14 +87,15 @@ impl Distribution {
         self.percentiles_ms(&[percentile], 0)[0]
     }
 
-    /// The cumulative distribution as points: value, ms, and the share of values up to it, 0 to 1. About `steps` of them; the
-    /// first is the minimum, the last the maximum at 1.
+    /// The cumulative distribution as points: value, ms, and the share of values up to it, 0 to 1. About `steps` of them, and
+    /// in the tail as many more as it takes for each to leave at most an eighth less above it than the one before; the first
+    /// is the minimum, the last the maximum at 1.
     pub fn cumulative(&self, steps: u64) -> Vec<(f64, f64)> {
         let n = self.n();
         let (mut points, mut seen, mut next) = (Vec::new(), 0, 0);
         for bucket in self.buckets.iter_recorded() {
             seen += bucket.count_since_last_iteration();
-            if seen * steps >= next * n {
+            if seen >= next {
                 // The ends are exact, as those of the percentiles are.
                 let value = match seen {
                     _ if seen == n => self.max,
@@ -102,7 +103,7 @@ impl Distribution {
                     _ => self.buckets.median_equivalent(bucket.value_iterated_to()).clamp(self.min, self.max),
                 };
                 points.push((ms(value), seen as f64 / n as f64));
-                next = seen * steps / n + 1;
+                next = seen + n.div_ceil(steps).min((n - seen) / 8).max(1);
             }
         }
         points
@@ -185,7 +186,11 @@ mod tests {
         assert_eq!(d.cumulative(100), []);
         (1..=1000).for_each(|ms| d.add(ms * 1_000_000));
         let points = d.cumulative(100);
-        assert!((100..=102).contains(&points.len()), "{}", points.len());
+        assert!((100..=140).contains(&points.len()), "{}", points.len());
+        let above = |point: &(f64, f64)| ((1.0 - point.1) * 1000.0).round();
+        // Down to the last eight values the tail is cut into eighths of what is left.
+        let mut tail = points.windows(2).filter(|two| above(&two[1]) >= 8.0);
+        assert!(tail.all(|two| above(&two[0]) - above(&two[1]) <= (above(&two[0]) / 8.0).max(1.0)));
         assert_eq!((points[0].0, *points.last().unwrap()), (1.0, (1000.0, 1.0)));
         assert!(points.iter().all(|(ms, share)| (ms - share * 1000.0).abs() <= 1.0));
     }

@@ -61,6 +61,10 @@ pub struct RunInfo {
     /// Direct-to-D share that the preflight predicts, of the turns after each session's first, 0 to 1; null without sessions on D, and when nobody computed it.
     #[serde(default)]
     pub predicted_direct_share: Option<f64>,
+    /// Lower end of the same: no turn that begins while the sessions on its D need more than its pool goes direct. Null where
+    /// the other is.
+    #[serde(default)]
+    pub predicted_direct_share_at_least: Option<f64>,
     /// What was done to the caches of servers before this cell of a live sweep; null for any other run, and where each cell has
     /// a cluster of its own.
     #[serde(default)]

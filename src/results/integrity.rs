@@ -351,7 +351,7 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>, pause_over: Option<(f64, f6
         evidence.harness.map(|harness| harness_notes(harness, info, evidence.some_account)).unwrap_or_default(),
     );
     if info.rebuilt {
-        notes.push("rebuilt from requests.jsonl: token gaps (ITL) are not in it".into());
+        notes.push("rebuilt from requests.jsonl: token gaps (ITL) are not in it, nor the workers' own figures of a run that did not end".into());
     }
     let (silent, unknown) = evidence.unmatched_sessions;
     let counted = [

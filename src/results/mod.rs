@@ -52,7 +52,7 @@ pub use read::{RecordError, read_requests};
 pub use sessions::SessionRow;
 pub use starvation::{
     BusiestLink, Cause, CauseLine, Contrast, CounterDrift, EndedSlots, Fairness, HandOff, HotDecoder, NoHits,
-    PartlyBlind, Pinned, Room, SlotShortage, Starved,
+    PartlyBlind, Pinned, Room, STARVED_BELOW, SlotShortage, Starved,
 };
 pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
 pub use word::Word;

@@ -197,7 +197,8 @@ fn starvation_is_an_exit_code_where_it_is_asked_for() {
     let starves = scratch.json("outputs/a/summary.json")["fairness"]["starved"].is_object();
     assert!(starves, "cap 1 on three D starves some of eight sessions");
     let report = scratch.run(&["report", "outputs/a", "--fail-on-starvation"]).code(1);
-    assert!(report.stderr.contains("(--fail-on-starvation)") && !report.stdout.is_empty(), "{}", report.stderr);
+    assert!(!report.stdout.is_empty());
+    told(&report.stderr, "sessions starve (direct share below 20 %): ", " in outputs/a (--fail-on-starvation)");
     scratch.run(&["report", "outputs/a"]).code(0);
     let base = [
         "replay",
@@ -209,8 +210,23 @@ fn starvation_is_an_exit_code_where_it_is_asked_for() {
         "-q",
         "--fail-on-starvation",
     ];
-    scratch.run(&base).code(1);
-    scratch.run(&[&base[..], &["--replicas", "2"]].concat()).code(1);
+    let ran = scratch.run(&[&base[..], &["--name", "one"]].concat()).code(1);
+    told(&ran.stderr, "sessions starve (direct share below 20 %): ", " in outputs/one (--fail-on-starvation)");
+    let ran = scratch.run(&[&base[..], &["--replicas", "2", "--name", "reps"]].concat()).code(1);
+    let read = scratch.run(&["report", "outputs/reps", "--fail-on-starvation"]).code(1);
+    for stderr in [ran.stderr, read.stderr] {
+        told(
+            &stderr,
+            "sessions starve in 2 of 2 replicas (direct share below 20 %): ",
+            " in outputs/reps/r02 (--fail-",
+        );
+    }
+}
+
+/// The line of stderr that starts like this has this later.
+fn told(stderr: &str, start: &str, later: &str) {
+    let line = stderr.lines().find_map(|line| line.strip_prefix("warning: ")?.strip_prefix(start));
+    assert!(line.is_some_and(|line| line.contains(later)), "{start} … {later}: {stderr}");
 }
 
 #[test]
@@ -219,14 +235,29 @@ fn the_statistics_are_those_of_numpy_and_scipy() {
     let scratch = two_runs();
     let jitter = ["--set", "admission.cap_max=1", "--set", "replay.arrival_jitter_ms=500", "--replicas", "3"];
     replay(&scratch, "many", &jitter);
+    for (name, cap) in [("goal-a", "1"), ("goal-b", "4")] {
+        let slo = ["--set", "slo.ttft_ms=500", "--set", "slo.tpot_ms=5.5"];
+        replay(&scratch, name, &[&["--set", &format!("admission.cap_max={cap}")][..], &slo].concat());
+    }
     let groups = ["outputs/many/r01,outputs/many/r02,outputs/many/r03", "outputs/a"];
-    for sides in [["outputs/a", "outputs/b"], groups] {
-        let report = diff(&scratch, &[&sides[..], &["--json", "--resamples", "2000"]].concat()).code(0);
+    let goal = Some("ttft:800,e2el:2000");
+    let sets = [
+        (["outputs/a", "outputs/b"], None),
+        (groups, goal),
+        (["outputs/goal-a", "outputs/goal-b"], None),
+        (["outputs/goal-a", "outputs/goal-b"], goal),
+    ];
+    for (sides, goal) in sets {
+        let asked: Vec<&str> = goal.into_iter().flat_map(|goal| ["--goodput", goal]).collect();
+        let report = diff(&scratch, &[&sides[..], &["--json", "--resamples", "2000"], &asked].concat()).code(0);
         scratch.write("report.json", &report.stdout);
+        let with_goodput = report.stdout.contains("\"key\": \"slo_attainment\"");
+        assert_eq!(with_goodput, goal.is_some() || sides[0].contains("goal"), "{sides:?}");
         let checked = Command::new(&python)
             .arg(root().join("scripts/check_statistics.py"))
             .arg("report.json")
             .args(sides)
+            .args(goal)
             .current_dir(scratch.path())
             .output()
             .unwrap();

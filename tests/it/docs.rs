@@ -4,9 +4,10 @@
 //! repository's scenarios and traces; the blocks of one document share it. A line must exit with 0, or with the code
 //! its comment names (`# exit 1`). Lines of `cargo` are run by `.ci/run`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use pdreplay::kv::directory::KvEventsConfig;
@@ -16,16 +17,34 @@ use crate::run::{Ran, Scratch, root};
 
 #[test]
 fn commands_in_the_documents_run() {
-    let mut documents = ["README.md", "traces/README.md", "notebooks/README.md"].map(|path| root().join(path)).to_vec();
-    documents.extend(fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()));
-    documents.sort();
     let mut count = 0;
-    for document in documents.iter().filter(|path| path.extension().is_some_and(|ext| ext == "md")) {
-        let commands = commands_of(&fs::read_to_string(document).unwrap());
+    for document in documents() {
+        let commands = commands_of(&fs::read_to_string(&document).unwrap());
         count += commands.len();
-        run_all(document, &commands);
+        let printed = run_all(&document, &commands);
+        if document.ends_with(SHOWS) {
+            shown_is_printed(&document, &printed);
+        }
     }
     assert!(count >= 5, "only {count} commands were found");
+}
+
+/// Who follows several documents in one directory is refused by none, because another one made a folder of that name.
+#[test]
+fn no_two_documents_give_a_folder_the_same_name() {
+    let mut named: BTreeMap<String, String> = BTreeMap::new();
+    for document in documents() {
+        let shown = document.strip_prefix(root()).unwrap().display().to_string();
+        for command in commands_of(&fs::read_to_string(&document).unwrap()) {
+            let words: Vec<&str> = command.split_whitespace().collect();
+            let makes = words.get(1).is_some_and(|verb| ["replay", "sweep"].contains(verb));
+            let name = words.iter().skip_while(|word| **word != "--name").nth(1);
+            let (Some(name), true, false) = (name, makes, words.contains(&"--overwrite")) else { continue };
+            let other = named.insert((*name).to_owned(), shown.clone());
+            assert_eq!(other, None, "{shown}: {command}");
+        }
+    }
+    assert!(named.len() > 10, "only {named:?}");
 }
 
 #[test]
@@ -34,6 +53,27 @@ fn the_sample_in_the_readme_is_what_the_program_prints() {
     let sample = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let ran = Scratch::new().run(&["replay"]).code(0);
     assert_eq!(timeless(sample), timeless(&ran.stdout));
+}
+
+/// A document whose `text` blocks are what its commands print, but for lines left out.
+const SHOWS: &str = "diagnose-starvation.md";
+
+fn shown_is_printed(document: &Path, printed: &str) {
+    let printed: BTreeSet<&str> = printed.lines().map(str::trim_end).collect();
+    let text = fs::read_to_string(document).unwrap();
+    let shown = text.split("```text\n").skip(1).flat_map(|rest| rest.split("```").next().unwrap().lines());
+    let shown: Vec<&str> = shown.filter(|line| !line.is_empty() && *line != "…").collect();
+    assert!(shown.len() > 30, "{shown:#?}");
+    let old: Vec<&&str> = shown.iter().filter(|line| !printed.contains(line.trim_end())).collect();
+    assert!(old.is_empty(), "{} shows what is not printed any more: {old:#?}", document.display());
+}
+
+fn documents() -> Vec<PathBuf> {
+    let mut documents = ["README.md", "traces/README.md", "notebooks/README.md"].map(|path| root().join(path)).to_vec();
+    documents.extend(fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    documents.retain(|path| path.extension().is_some_and(|ext| ext == "md"));
+    documents.sort();
+    documents
 }
 
 /// The summary without what differs from run to run: the wall time, and the time stamp in the name of the folder.
@@ -59,7 +99,9 @@ fn commands_of(text: &str) -> Vec<String> {
     commands
 }
 
-fn run_all(document: &Path, commands: &[String]) {
+/// Runs the commands of a document one after the other, and gives what they print.
+fn run_all(document: &Path, commands: &[String]) -> String {
+    let mut printed = String::new();
     let scratch = Scratch::new();
     for shared in ["scenarios", "traces"] {
         std::os::unix::fs::symlink(root().join(shared), scratch.join(shared)).unwrap();
@@ -82,7 +124,9 @@ fn run_all(document: &Path, commands: &[String]) {
             continue;
         }
         assert_eq!(ran.code, Some(wanted), "{}: {command}\n{ran:#?}", document.display());
+        printed += &ran.stdout;
     }
+    printed
 }
 
 /// The walk through the KV directory in README.md, with ports that are free here in place of its own.

@@ -109,6 +109,7 @@ pub fn info(requests: u64, sessions: u64) -> RunInfo {
         slots: None,
         gaps: None,
         predicted_direct_share: None,
+        predicted_direct_share_at_least: None,
         caches: None,
     }
 }

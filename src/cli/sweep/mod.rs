@@ -44,8 +44,7 @@ use plan::{Plan, Traces};
 use run::Runner;
 
 pub use goodput::judged;
-use show::starving;
-pub use show::{Ended, read_sweep, show};
+pub use show::{Ended, read_sweep, show, starving};
 
 /// Causes named when no cell can run.
 const NAMED_CAUSES: usize = 5;
@@ -257,12 +256,8 @@ fn sweep_cells(
     let ended = if left > 0 && signals.caught().is_some() { Ended::Interrupted } else { Ended::Asked };
     show(&report, folder.path(), &args.page, args.format.map(FormatName::format), ended, terminal)?;
     let exit = exit_of(&report, left, signals, chosen);
-    let starving = if args.fail_on_starvation { starving(&report, |cell| chosen.takes(cell)) } else { None };
-    if let Some(words) = starving {
-        terminal.messages.warning(format!("{words} (--fail-on-starvation)"));
-        return Ok(if exit == Exit::Ok { Exit::Broke } else { exit });
-    }
-    Ok(exit)
+    let starving = starving(&report, folder.path(), |cell| chosen.takes(cell));
+    Ok(starving.exit(exit, args.fail_on_starvation, terminal))
 }
 
 fn load(args: &SweepArgs) -> Result<Sweep, Failure> {

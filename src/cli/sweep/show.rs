@@ -3,18 +3,21 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::base::words::plural;
+use crate::base::words::{is_range, plural};
 use crate::cli::exit::Failure;
 use crate::cli::folder::{CELLS, SWEEP, Sealed, check_name};
 use crate::cli::found::parse_json;
 use crate::cli::output::json;
 use crate::cli::page::{self, PageArgs};
+use crate::cli::starving::Starving;
 use crate::cli::stdout;
 use crate::cli::sweep::folder::{Found, found, take_result};
 use crate::cli::terminal::Terminal;
 use crate::results::Figure;
 use crate::results::page::sweep_page;
-use crate::results::render::{Format, KNEE, Style, fitted_groups, knees, noted, sweep_cells, sweep_groups, visible};
+use crate::results::render::{
+    Format, KNEE, PREDICTED_RANGE, Style, fitted_groups, knees, noted, sweep_cells, sweep_groups, visible,
+};
 use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, SweepReport, VIRTUAL_TIME};
 
 /// The sweep at `path`, its folder or its `sweep.json`; `None` when there is none. Cells that ended since the file was written
@@ -67,9 +70,6 @@ pub enum Ended {
     Unknown,
 }
 
-/// Cells named that starve.
-const NAMED: usize = 3;
-
 /// Axes along which another load or another trace is sent.
 const LOAD: [&str; 4] = ["time_scale", "arrival_scale", "think_scale", "scenario"];
 
@@ -109,6 +109,10 @@ fn print(report: &SweepReport, format: Format, terminal: &Terminal) -> Result<()
                 let without = without.join(", ");
                 text +=
                     &format!("left out, as the terminal is narrow: {without}; --format csv or --html FILE has them\n");
+            }
+            let is_range = |(low, high)| is_range(low, high);
+            if report.groups.iter().filter_map(SweepGroup::predicted).any(is_range) {
+                text += &format!("{PREDICTED_RANGE}\n");
             }
             if report.knees.iter().any(|knee| knee.knee.is_some()) {
                 text += &format!("\n{KNEE}\n{}", knees(report).render(format, style));
@@ -156,16 +160,13 @@ fn why_no_knee(report: &SweepReport) -> String {
     words.join("; ")
 }
 
-/// In how many of the cells that `is_meant` takes sessions starve, and the first of those; `None` when in none.
-pub fn starving(report: &SweepReport, is_meant: impl Fn(&SweepCell) -> bool) -> Option<String> {
-    let starved = |cell: &SweepCell| cell.result.as_ref()?.figures.get(Figure::STARVED_SESSIONS);
-    let meant: Vec<&SweepCell> = report.cells.iter().filter(|cell| cell.result.is_some() && is_meant(cell)).collect();
-    let found: Vec<&SweepCell> = meant.iter().copied().filter(|cell| starved(cell).is_some_and(|n| n > 0.0)).collect();
-    let word = |cell: &&SweepCell| cell.folder.clone();
-    let named: Vec<String> = found.iter().take(NAMED).map(word).collect();
-    let more = if found.len() > NAMED { ", …" } else { "" };
-    let all = plural(meant.len() as u64, "cell");
-    (!found.is_empty()).then(|| format!("sessions starve in {} of {all}: {}{more}", found.len(), named.join(", ")))
+/// Where sessions starve among the cells of a sweep in `folder` that `is_meant` takes.
+pub fn starving(report: &SweepReport, folder: &Path, is_meant: impl Fn(&SweepCell) -> bool) -> Starving {
+    let judged = report.cells.iter().filter(|cell| is_meant(cell)).filter_map(|cell| {
+        let starved = cell.result.as_ref()?.figures.get(Figure::STARVED_SESSIONS);
+        Some((starved.map(|n| n as u64), folder.join(&cell.folder).display().to_string()))
+    });
+    Starving::in_each("cell", judged)
 }
 
 /// What to do about cells that have not run to their end.

@@ -16,11 +16,13 @@ use crate::results::{Metric, Outcomes, Percentile, RunState, RunSummary, Verdict
 
 const METHOD: &str = "paired by session, percentile interval expanded by Student's t";
 
-/// Percentiles of a curve, in thousandths: closer towards the tail.
-const CURVE: [u32; 27] = [
-    0, 10, 20, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 550, 600, 650, 700, 750, 800, 850, 900, 950, 980, 990,
-    995, 999, 1000,
-];
+/// Percentiles of a curve: 200, each per cent up to 90, then 36 in each tenth of what is left, up to 99.99; and the largest.
+fn curve_percentiles() -> impl Iterator<Item = f64> {
+    // In ten-thousandths of a per cent, which are exact.
+    let body = (0..90).map(|percent| percent * 10_000);
+    let tail = [2_500, 250, 25].into_iter().flat_map(|step| (5..=40).rev().map(move |left| 1_000_000 - left * step));
+    body.chain(tail).chain([999_900, 1_000_000]).map(|at| f64::from(at) / 1e4)
+}
 
 impl Comparison {
     /// The report, with the resamples that were drawn, in their order.
@@ -162,13 +164,20 @@ impl Comparison {
 
     fn curve(&self, metric: Metric) -> Option<Curve> {
         let (a, b) = (self.a.sample(metric)?, self.b.sample(metric)?);
-        let point = |thousandths: &u32| {
-            let percentile = f64::from(*thousandths) / 10.0;
+        let point = |percentile: f64| {
             let of: Percentile = percentile.to_string().parse().ok()?;
             Some(CurvePoint { percentile, a_ms: a.percentile_ms(of, 0), b_ms: b.percentile_ms(of, 0) })
         };
-        (a.n() + b.n() > 0)
-            .then(|| Curve { metric: metric.as_str().into(), points: CURVE.iter().filter_map(point).collect() })
+        let mut points: Vec<CurvePoint> = Vec::new();
+        for next in curve_percentiles().filter_map(point) {
+            // Of values that stay the same the highest percentile is kept, beside the first of all.
+            let is_step = |last: &CurvePoint| (last.a_ms, last.b_ms) != (next.a_ms, next.b_ms);
+            if points.len() > 1 && !points.last().is_some_and(is_step) {
+                points.pop();
+            }
+            points.push(next);
+        }
+        (a.n() + b.n() > 0).then(|| Curve { metric: metric.as_str().into(), points })
     }
 }
 

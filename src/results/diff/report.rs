@@ -285,7 +285,8 @@ pub enum DeltaVerdict {
 pub struct Curve {
     /// `ttft` or `e2e`.
     pub metric: String,
-    /// Points by rising percentile.
+    /// Points by rising percentile, up to 200 and closer towards the tail; of percentiles with the same values the first of
+    /// all and the highest.
     pub points: Vec<CurvePoint>,
 }
 

@@ -61,6 +61,8 @@ pub(super) enum Chart {
         series: Vec<Curve>,
         /// Levels to compare with.
         marks: Vec<Mark>,
+        /// Steps of cumulative distributions, whose tails can be looked at on a scale of their own.
+        cumulative: bool,
     },
     /// One bar a category.
     Bars {
@@ -92,6 +94,8 @@ pub(super) enum Chart {
         x_name: String,
         /// Columns.
         x: Vec<String>,
+        /// Seconds of a column, where columns are times of the run.
+        width_s: Option<f64>,
         /// Name of the rows.
         y_name: String,
         /// Rows, from the top.

@@ -10,15 +10,33 @@ const pageCharts = (() => {
 
   const number = (value) => {
     const size = Math.abs(value);
-    if (size >= 1000) return Math.round(value).toLocaleString('en-US');
-    return String(Number(value.toPrecision(size >= 100 ? 4 : 3)));
+    const words = size >= 1000 ? Math.round(value).toLocaleString('en-US') : String(Number(value.toPrecision(size >= 100 ? 4 : 3)));
+    return words.replace('-', '−');
   };
   const withUnit = (value, unit) => number(value) + (unit ? ` ${unit}` : '');
   const seconds = (value) => withUnit(value, 's');
-  // The next number below of the kind 1, 2, 5 × a power of ten.
+
+  // Ticks are 1, 2 or 5 × a power of ten apart; on a logarithmic axis they are these numbers themselves.
+  const exact = (value) => Number(value.toPrecision(12));
+  const above = (value) => {
+    const power = 10 ** Math.floor(Math.log10(value) + 1e-9);
+    return exact([1, 2, 5, 10].find((n) => n * power >= value * (1 - 1e-9)) * power);
+  };
   const below = (value) => {
-    const power = 10 ** Math.floor(Math.log10(value));
-    return Number(([5, 2, 1].find((n) => n * power <= value) * power).toPrecision(2));
+    const power = 10 ** Math.floor(Math.log10(value) + 1e-9);
+    return exact([5, 2, 1].find((n) => n * power <= value * (1 + 1e-9)) * power);
+  };
+  // Between them about `most` steps, whole ones of what is counted; both ends are ticks.
+  const even = (low, high, { most = 6, whole = false } = {}) => {
+    const interval = Math.max(above((high - low || Math.abs(high) || 1) / most), whole ? 1 : 0);
+    const end = Math.ceil(exact(high / interval)) * interval;
+    return { min: exact(Math.floor(exact(low / interval)) * interval), max: exact(end > low ? end : end + interval), interval };
+  };
+  const factors = (low, high) => {
+    const min = below(low), max = above(high > low ? high : low * 1.001), ticks = [];
+    const steps = Math.log10(max / min) > 5 ? [1] : [1, 2, 5];
+    for (let power = 10 ** Math.floor(Math.log10(min)); power <= max; power *= 10) ticks.push(...steps.map((n) => exact(n * power)));
+    return { min, max, ticks: ticks.filter((tick) => tick >= min && tick <= max) };
   };
   const escapes = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
   const text = (words) => String(words).replace(/[&<>"']/g, (c) => escapes[c]);
@@ -35,6 +53,27 @@ const pageCharts = (() => {
   const base = (t) => ({ animation: false, backgroundColor: 'transparent', textStyle: { color: t.fg }, tooltip: tooltip(t) });
   const grid = (more) => ({ left: 56, right: 18, top: 16, bottom: 44, ...more });
   const titled = (a) => a.unit ? `${a.name}, ${a.unit}` : a.name;
+  const values = (t, a, ends, more) => ({
+    type: 'value', min: ends.min, max: ends.max, interval: ends.interval, ...axis(t, titled(a), more),
+    axisLabel: { color: t.muted, hideOverlap: true, formatter: number },
+  });
+  const logarithmic = (t, a, { min, max, ticks }, more) => ({
+    type: 'log', min, max, ...axis(t, titled(a), more), axisTick: { customValues: ticks, lineStyle: { color: t.line } },
+    axisLabel: { color: t.muted, hideOverlap: true, customValues: ticks, formatter: number },
+  });
+  // Time from the start of the run; its end, which is no round number, has no label.
+  const time = (t, end_s) => {
+    const scale = values(t, { name: 'time of the run', unit: 's' }, { min: 0, max: end_s, interval: above(end_s / 10) }, { nameGap: 28 });
+    return { ...scale, axisLabel: { ...scale.axisLabel, showMaxLabel: false } };
+  };
+  // Columns of time are categories, the numbers below them an axis of their own.
+  const columns = (t, names, width_s) => [
+    { type: 'category', data: names, ...axis(t, '', {}), axisLabel: { show: false }, axisTick: { show: false }, splitLine: { show: false } },
+    { ...time(t, names.length * width_s), position: 'bottom', splitLine: { show: false } },
+  ];
+
+  // Rows of many sessions are low, and only some of them have room for their names.
+  const rowHeight = (rows) => rows.length > 60 ? Math.min(12, 1330 / rows.length) : 14;
 
   const kinds = {
     stacked(c, t) {
@@ -48,8 +87,8 @@ const pageCharts = (() => {
             `${item.marker}${text(item.seriesName)}: ${number(item.value)} % (${c.series[item.seriesIndex].values[i]})`);
           return [`from ${seconds(i * c.width_s)}: ${c.totals[i]} requests`, ...lines].join('<br>');
         } },
-        xAxis: { type: 'category', data: x, ...axis(t, 'time of the run', { nameGap: 28 }) },
-        yAxis: { type: 'value', max: 100, ...axis(t, 'share, %', { nameGap: 38 }) },
+        xAxis: columns(t, x, c.width_s),
+        yAxis: values(t, { name: 'share', unit: '%' }, { min: 0, max: 100, interval: 20 }, { nameGap: 38 }),
         series: c.series.map((s) => ({
           name: label(s.name), type: 'bar', stack: 'all', barCategoryGap: '6%', itemStyle: { color: part(s.color) },
           data: s.values.map((v, i) => (c.totals[i] ? (v / c.totals[i]) * 100 : null)),
@@ -57,9 +96,12 @@ const pageCharts = (() => {
       };
     },
 
-    lines(c, t) {
-      const series = c.series.map((s) => ({
-        name: label(s.name), type: 'line', showSymbol: s.points.length < 3, symbolSize: 5, data: s.points,
+    lines(c, t, chosen) {
+      const tail = c.cumulative && chosen === 1;
+      const y = tail ? { name: `${c.y.name} that took longer`, unit: c.y.unit, log: true } : c.y;
+      const drawn = c.series.map((s) => tail ? s.points.map(([x, share]) => [x, exact(100 - share)]).filter((p) => p[1] > 0) : s.points);
+      const series = c.series.map((s, i) => ({
+        name: label(s.name), type: 'line', step: c.cumulative && 'end', showSymbol: s.points.length < 3, symbol: 'circle', symbolSize: 8, data: drawn[i],
         lineStyle: { color: part(s.color), width: 2, type: s.dash }, itemStyle: { color: part(s.color) },
       }));
       if (series.length && c.marks.length) {
@@ -69,32 +111,38 @@ const pageCharts = (() => {
           data: c.marks.map((m) => ({ yAxis: m.at, name: label(m.name) })),
         };
       }
-      const high = Math.max(0, ...c.marks.map((m) => m.at));
-      const ofUnit = (a) => (value) => withUnit(value, a.unit);
+      const reach = (at) => {
+        const all = [...drawn.flatMap((points) => points.map((p) => p[at])), ...(at ? c.marks.map((m) => m.at) : [])];
+        return all.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+      };
+      const ends = (a, [low, high]) => a.log ? factors(low, high) : a.unit === '%' ? { min: 0, max: 100, interval: 20 } : even(0, high);
+      const scale = (a, at, more) => (a.log ? logarithmic : values)(t, a, ends(a, drawn.some((points) => points.length) ? reach(at) : [1, 10]), more);
       return {
         ...base(t), grid: grid({ left: 62 }),
         // Curves tell all their values at one x; single points tell their own.
         tooltip: { ...tooltip(t), trigger: c.series.every((s) => s.points.length > 2) ? 'axis' : 'item', formatter: (found) => {
           const items = [found].flat();
-          const lines = items.map((p) => `${p.marker}${text(p.seriesName)}: ${withUnit(p.value[1], c.y.unit)} (${withUnit(p.value[0], c.x.unit)})`);
+          const lines = items.map((p) => `${p.marker}${text(p.seriesName)}: ${withUnit(p.value[1], y.unit)} (${withUnit(p.value[0], c.x.unit)})`);
           return lines.join('<br>');
         } },
-        xAxis: { type: c.x.log ? 'log' : 'value', min: c.x.log ? (v) => below(v.min) : undefined, ...axis(t, titled(c.x), { nameGap: 28 }),
-          axisLabel: { color: t.muted, hideOverlap: true, formatter: ofUnit({ unit: c.x.unit }) } },
-        yAxis: { type: c.y.log ? 'log' : 'value', max: c.y.unit === '%' ? 100 : (v) => Math.max(v.max, high) * 1.05,
-          ...axis(t, titled(c.y), { nameGap: 46 }), axisLabel: { color: t.muted, formatter: number } },
+        xAxis: scale(c.x, 0, { nameGap: 28 }),
+        yAxis: scale(y, 1, { nameGap: 46 }),
         series,
       };
     },
 
     bars(c, t) {
+      // Above and below the bars there is room for their labels.
+      const ends = even(Math.min(0, ...c.values) * 1.1, Math.max(0, ...c.values) * 1.1, { whole: !c.y.unit });
       return {
         ...base(t), grid: grid(),
         tooltip: { ...tooltip(t), formatter: (p) => `${text(p.name)}: ${withUnit(p.value, c.y.unit || c.y.name)}` },
         xAxis: { type: 'category', data: c.categories.map(label), ...axis(t, '', {}), axisLabel: { color: t.muted, interval: 0 } },
-        yAxis: { type: 'value', minInterval: 1, ...axis(t, titled(c.y), { nameGap: 38 }) },
-        series: [{ type: 'bar', barMaxWidth: 90, label: { show: true, position: 'top', color: t.fg, formatter: (p) => number(p.value) },
-          data: c.values.map((value, i) => ({ value, itemStyle: { color: part(c.colors[i] || c.color) } })) }],
+        yAxis: values(t, c.y, ends, { nameGap: 38 }),
+        series: [{ type: 'bar', barMaxWidth: 90, label: { show: true, color: t.fg, formatter: (p) => withUnit(p.value, c.y.unit) },
+          data: c.values.map((value, i) => ({
+            value, label: { position: value < 0 ? 'bottom' : 'top' }, itemStyle: { color: part(c.colors[i] || c.color) },
+          })) }],
       };
     },
 
@@ -117,10 +165,10 @@ const pageCharts = (() => {
         ...base(t), grid: grid({ left: innerWidth < 700 ? 84 : 190 }),
         tooltip: { ...tooltip(t), formatter: (p) =>
           `${text(rows[p.value[2]].label)}<br>${seconds(p.value[0])} to ${seconds(p.value[1])}<br>${text(classes[p.value[3]].name)}` },
-        xAxis: { type: 'value', min: 0, max: c.columns * c.width_s, ...axis(t, 'time of the run', { nameGap: 28 }),
-          axisLabel: { color: t.muted, hideOverlap: true, formatter: seconds } },
+        xAxis: time(t, c.columns * c.width_s),
         yAxis: { type: 'category', inverse: true, data: rows.map((row) => label(row.label)), ...axis(t, '', {}), splitLine: { show: false },
-          axisTick: { show: false }, axisLabel: { color: t.muted, fontSize: 11, interval: many ? 'auto' : 0, width: innerWidth < 700 ? 76 : 180, overflow: 'truncate' } },
+          axisTick: { show: false }, axisLabel: { color: t.muted, fontSize: 11, interval: Math.ceil(13 / rowHeight(rows)) - 1,
+            width: innerWidth < 700 ? 76 : 180, overflow: 'truncate' } },
         series: [{
           type: 'custom', data: boxes, encode: { x: [0, 1], y: 2 }, progressive: 4000,
           renderItem(params, api) {
@@ -137,9 +185,9 @@ const pageCharts = (() => {
     heat(c, t, chosen) {
       const g = c.grids[chosen];
       const cells = g.values.flatMap((row, y) => row.map((value, x) => [x, y, value]).filter((cell) => cell[2] !== null));
-      const values = cells.map((cell) => cell[2]);
-      const low = Math.min(...values, g.unit === '%' || values.length > 200 ? 0 : Infinity);
-      const high = Math.max(...values, low);
+      const found = cells.map((cell) => cell[2]);
+      const low = Math.min(...found, g.unit === '%' || found.length > 200 ? 0 : Infinity);
+      const high = Math.max(...found, low);
       const few = c.x.length * c.y.length <= 150;
       const middle = (low + high) / 2;
       const dark = theme().fg.match(/\d+/g).map(Number)[0] > 128;
@@ -151,27 +199,28 @@ const pageCharts = (() => {
           const note = (g.notes[y] || [])[x];
           return `${text(c.y_name)} ${text(c.y[y])}, ${text(c.x_name)} ${text(c.x[x])}<br>${text(g.name)}: ${withUnit(value, g.unit)}${note ? `<br>${text(note)}` : ''}`;
         } },
-        xAxis: { type: 'category', data: c.x.map(label), ...axis(t, label(c.x_name), { nameGap: 26 }), splitLine: { show: false } },
+        xAxis: c.width_s ? columns(t, c.x, c.width_s)
+          : { type: 'category', data: c.x.map(label), ...axis(t, label(c.x_name), { nameGap: 26 }), splitLine: { show: false } },
         yAxis: { type: 'category', inverse: true, data: c.y.map(label), ...axis(t, label(c.y_name), { nameGap: 92 }), splitLine: { show: false },
           axisLabel: { color: t.muted, width: 84, overflow: 'truncate' } },
         visualMap: { min: low, max: high > low ? high : low + 1, calculable: false, orient: 'horizontal', left: 'center', bottom: 0, itemHeight: 160,
           inRange: { color: [color('heat-0'), color('heat-1'), color('heat-2')] }, textStyle: { color: t.muted },
           text: [withUnit(high, g.unit), withUnit(low, g.unit)], formatter: (v) => withUnit(v, g.unit) },
         series: [{ type: 'heatmap', data: cells.map((cell) => ({ value: cell, label: { color: onCell(cell[2]) } })),
-          itemStyle: few ? { borderWidth: 1, borderColor: t.card } : {}, label: { show: few, formatter: (p) => number(p.value[2]) } }],
+          itemStyle: few ? { borderWidth: 1, borderColor: t.card } : {}, label: { show: few, formatter: (p) => withUnit(p.value[2], g.unit) } }],
       };
     },
 
     ranges(c, t) {
       const low = Math.min(...c.rows.map((r) => r.low)), high = Math.max(...c.rows.map((r) => r.high));
-      const margin = (high - low || Math.abs(high) || 1) * 0.08;
+      const ends = even(low, high, { most: 8 });
       return {
         ...base(t), grid: grid({ left: innerWidth < 700 ? 96 : 190 }),
         tooltip: { ...tooltip(t), formatter: (p) => {
           const r = c.rows[p.dataIndex];
           return `${text(r.label)}<br>${withUnit(r.at, c.x.unit)} (${withUnit(r.low, c.x.unit)} to ${withUnit(r.high, c.x.unit)})<br>${text(r.note)}`;
         } },
-        xAxis: { type: 'value', min: low - margin, max: high + margin, ...axis(t, titled(c.x), { nameGap: 28 }), axisLabel: { color: t.muted, hideOverlap: true, formatter: number } },
+        xAxis: values(t, c.x, ends, { nameGap: 28 }),
         yAxis: { type: 'category', inverse: true, data: c.rows.map((r) => label(r.label)), ...axis(t, '', {}), splitLine: { show: false },
           axisLabel: { color: t.muted, width: innerWidth < 700 ? 88 : 180, overflow: 'truncate' } },
         series: [{
@@ -191,11 +240,14 @@ const pageCharts = (() => {
   };
 
   const heights = {
-    strip: (c, chosen) => Math.min(1400, Math.max(240, c.orders[chosen].rows.length * (c.orders[chosen].rows.length > 60 ? 9 : 14) + 70)),
+    strip: (c, chosen) => Math.max(240, c.orders[chosen].rows.length * rowHeight(c.orders[chosen].rows) + 70),
     heat: (c) => Math.min(1200, Math.max(220, c.y.length * 26 + 130)),
     ranges: (c) => Math.max(200, c.rows.length * 24 + 70),
   };
-  const choices = { strip: (c) => c.orders, heat: (c) => c.grids };
+  const choices = {
+    strip: (c) => c.orders, heat: (c) => c.grids,
+    lines: (c) => c.cumulative ? [{ name: 'share that took at most so long' }, { name: 'tail: share that took longer, logarithmic' }] : [],
+  };
 
   const draw = (entry) => {
     const { chart, host, chosen } = entry;
@@ -219,7 +271,7 @@ const pageCharts = (() => {
     if (list.length < 2) return;
     const line = document.createElement('label'), select = document.createElement('select');
     line.className = 'choose';
-    line.append(entry.chart.kind === 'heat' ? 'Figure ' : 'Order ', select);
+    line.append({ heat: 'Figure ', strip: 'Order ', lines: 'Scale ' }[entry.chart.kind], select);
     list.forEach((item, i) => select.append(new Option(item.name, i)));
     select.addEventListener('change', () => { entry.chosen = Number(select.value); draw(entry); });
     entry.host.before(line);

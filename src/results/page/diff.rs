@@ -13,6 +13,9 @@ use crate::results::diff::{
 };
 use crate::results::render::diff as words;
 
+/// Percentiles in the table of a distribution.
+const LADDER: [f64; 13] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
+
 /// The page of a comparison as one HTML file.
 pub fn diff_page(report: &DiffReport) -> String {
     let mut sections = vec![
@@ -192,24 +195,30 @@ fn cdf(curve: &Percentiles, id: &'static str) -> Figure {
         let points = curve.points.iter().filter_map(|point| Some([short(of(point)?.max(0.1) / 1e3), point.percentile]));
         Curve { name: label.into(), color: color.into(), dash, points: points.collect() }
     };
-    let middle = curve.points.iter().min_by(|a, b| (a.percentile - 50.0).abs().total_cmp(&(b.percentile - 50.0).abs()));
+    // A value stands at its highest percentile: that of a lower one is the next on the curve.
+    let at = |percentile: f64| curve.points.iter().find(|point| point.percentile >= percentile);
+    let middle = at(50.0);
     let show = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), fine_time);
     let says = middle.map_or_else(String::new, |point| {
         format!("the median {name} goes from {} to {}.", show(point.a_ms), show(point.b_ms))
     });
-    let rows =
-        curve.points.iter().map(|point| vec![format!("p{}", point.percentile), show(point.a_ms), show(point.b_ms)]);
+    let row = |percentile: &f64| {
+        let point = at(*percentile)?;
+        Some(vec![format!("p{percentile}"), show(point.a_ms), show(point.b_ms)])
+    };
+    let rows = LADDER.iter().filter_map(row);
     Figure {
         id,
         title: format!("{name} of A and B, cumulative"),
         says,
-        note: "Ok requests; logarithmic time axis.".into(),
+        note: "Of ok requests; logarithmic time axis. Scale shows the tail.".into(),
         legend: vec![("A".into(), "k0".into()), ("B (dashed)".into(), "k1".into())],
         chart: Some(Chart::Lines {
             x: Axis::log(name.clone(), "s"),
             y: Axis::linear("share of requests", "%"),
             series: vec![side("A", "k0", "solid", |point| point.a_ms), side("B", "k1", "dashed", |point| point.b_ms)],
             marks: Vec::new(),
+            cumulative: true,
         }),
         table: plain(&[&name, "A", "B"], rows),
     }

@@ -5,8 +5,8 @@ use super::tables::plain;
 use crate::base::words::{count, fine_time, percent, plural, tokens};
 use crate::record::Outcome;
 use crate::results::render::Table;
-use crate::results::render::summary::{harness, index, rates, starved as starved_line};
-use crate::results::{Contrast, Fairness, ITL_NOTE, Latency, Metric, RunSummary, Starved, Verdict, is_failure};
+use crate::results::render::summary::{fairness, harness, index, lengths, notes, outcomes, rates};
+use crate::results::{Contrast, ITL_NOTE, Latency, Metric, RunSummary, Starved, Verdict, is_failure};
 
 /// Ids of starved sessions named.
 const NAMED: usize = 100;
@@ -22,16 +22,11 @@ pub(super) fn verdict(summary: &RunSummary, gaps: &[String]) -> Html {
             html.text(": ").text(reason);
         }
     });
-    let rebuilt = summary.run.rebuilt.then(|| {
-        "Rebuilt from the records alone: gaps between tokens are not known, and of a run that did not end neither are the \
-         workers' own figures."
-            .to_owned()
-    });
-    let notes: Vec<&String> = integrity.notes.iter().chain(&rebuilt).chain(gaps).collect();
-    if notes.is_empty() {
+    let notes = notes(summary);
+    if notes.is_empty() && gaps.is_empty() {
         html.line("p", "Nothing stands out: all requests are accounted for, and the budgets were kept.");
     } else {
-        list(&mut html, notes.into_iter());
+        list(&mut html, notes.iter().chain(gaps));
     }
     html
 }
@@ -45,54 +40,33 @@ fn verdict_words(verdict: Verdict) -> (&'static str, &'static str) {
     }
 }
 
-/// How requests ended: a bar, and the counts.
+/// How requests ended: a bar, and the counts; then what is known of lengths.
 pub(super) fn outcome(summary: &RunSummary) -> Html {
-    let all = summary.outcomes.total();
-    let parts: Vec<(Outcome, u64)> =
-        Outcome::ALL.iter().map(|outcome| (*outcome, summary.outcomes.of(*outcome))).collect();
-    let share = |n: u64| if all == 0 { 0.0 } else { n as f64 / all as f64 };
+    let parts: Vec<(Outcome, u64, String)> =
+        outcomes(summary).map(|(outcome, words)| (outcome, summary.outcomes.of(outcome), words)).collect();
+    let some = || parts.iter().filter(|(_, n, _)| *n > 0);
+    let says = some().map(|(.., words)| words.as_str()).collect::<Vec<_>>().join(", ");
     let mut html = Html::new();
-    let words = |(outcome, n): &(Outcome, u64)| format!("{outcome} {} ({})", count(*n), percent(share(*n)));
-    let says = parts.iter().filter(|(_, n)| *n > 0).map(words).collect::<Vec<_>>().join(", ");
-    if all == 0 {
-        return Html::of("p", "No request has a record.");
-    }
-    html.element("div", &[("class", "bar"), ("role", "img"), ("aria-label", &says)], |html| {
-        for (outcome, n) in parts.iter().filter(|(_, n)| *n > 0) {
-            let style = format!("flex:{} 1 0;background:var(--o-{outcome})", n);
-            html.element("span", &[("style", &style), ("title", &words(&(*outcome, *n)))], |_| {});
-        }
-    });
-    html.element("ul", &[("class", "legend")], |html| {
-        for (outcome, n) in &parts {
-            if *n == 0 && matches!(outcome, Outcome::Cancelled) {
-                continue;
+    if says.is_empty() {
+        html.line("p", "No request has a record.");
+    } else {
+        html.element("div", &[("class", "bar"), ("role", "img"), ("aria-label", &says)], |html| {
+            for (outcome, n, words) in some() {
+                let style = format!("flex:{n} 1 0;background:var(--o-{outcome})");
+                html.element("span", &[("style", &style), ("title", words)], |_| {});
             }
+        });
+    }
+    html.element("ul", &[("class", "legend")], |html| {
+        for (outcome, n, words) in &parts {
             html.element("li", &[("class", if is_failure(*outcome) && *n > 0 { "mark" } else { "" })], |html| {
-                html.element(
-                    "span",
-                    &[("class", "swatch"), ("style", &format!("background:var(--o-{outcome})"))],
-                    |_| {},
-                );
-                html.text(&words(&(*outcome, *n)));
+                let style = format!("background:var(--o-{outcome})");
+                html.element("span", &[("class", "swatch"), ("style", &style)], |_| {});
+                html.text(words);
             });
         }
     });
-    let lengths = summary.lengths;
-    if let Some(share) = lengths.got_share.filter(|_| lengths.shorter > 0) {
-        html.line(
-            "p",
-            &format!(
-                "Answers: {} tokens wanted, {} got ({}); {} of {} shorter than asked for, {} of them counted as ok.",
-                count(lengths.wanted_tokens),
-                count(lengths.got_tokens),
-                percent(share),
-                count(lengths.shorter),
-                plural(lengths.requests, "request"),
-                count(lengths.shorter_but_ok)
-            ),
-        );
-    }
+    lines(&mut html, lengths(summary));
     html
 }
 
@@ -137,38 +111,31 @@ pub(super) fn latency(summary: &RunSummary) -> Html {
     if summary.latencies.of(Metric::Itl).n > 0 {
         html.line_with("p", &[("class", "hint")], ITL_NOTE);
     }
-    rates(summary).iter().for_each(|line| {
-        html.line("p", &format!("{}{}.", line[..1].to_uppercase(), &line[1..]));
-    });
+    lines(&mut html, rates(summary));
     html
 }
 
 /// The cause lines.
 pub(super) fn why(summary: &RunSummary) -> Html {
-    if summary.causes.is_empty() {
-        return Html::of("p", "Nothing in the data stands out as a cause.");
-    }
     let mut html = Html::new();
-    list(&mut html, summary.causes.iter().map(|line| &line.text));
-    if let Some(found) = &summary.index {
-        html.line("p", &format!("KV index: {}.", index(found)));
+    if summary.causes.is_empty() {
+        html.line("p", "Nothing in the data stands out as a cause.");
+    } else {
+        list(&mut html, summary.causes.iter().map(|line| &line.text));
     }
+    lines(&mut html, summary.index.as_ref().map(|found| format!("KV index: {}", index(found))));
     html
 }
 
 /// Who starved, and what sets them apart.
-pub(super) fn starved(fairness: &Fairness) -> Html {
-    let Some(starved) = &fairness.starved else {
-        let share = fairness.direct_share.map_or_else(String::new, |share| {
-            format!(
-                " The run's direct share is {}; a session is starved below 20 % while the run is above.",
-                percent(share)
-            )
-        });
-        return Html::of("p", &format!("No session is starved by others.{share}"));
-    };
+pub(super) fn starved(summary: &RunSummary) -> Html {
     let mut html = Html::new();
-    html.line("p", &format!("{}.", starved_line(starved)));
+    let Some(starved) = &summary.fairness.starved else {
+        html.line("p", "No session is starved by others: below 20 % of its later turns direct, in a run above that.");
+        lines(&mut html, fairness(summary));
+        return html;
+    };
+    lines(&mut html, fairness(summary));
     let contrast = |name: &str, contrast: Contrast, show: fn(f64) -> String| {
         let show = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), show);
         let apart = contrast.separation.map_or_else(|| "–".to_owned(), percent);
@@ -197,7 +164,7 @@ fn names(starved: &Starved) -> String {
 /// What the harness cost, for a run in real time.
 pub(super) fn harness_line(summary: &RunSummary) -> Html {
     let facts = summary.harness.as_ref();
-    facts.map(|facts| Html::of("p", &format!("{}.", harness(facts, &summary.integrity)))).unwrap_or_default()
+    facts.map(|facts| Html::of("p", &harness(facts, &summary.integrity))).unwrap_or_default()
 }
 
 /// Failures by class.
@@ -261,6 +228,13 @@ pub(super) fn facts(summary: &RunSummary, wall_s: Option<f64>) -> Html {
         }
     });
     html
+}
+
+/// Lines that stand in the summary on a terminal too, a paragraph each.
+pub(super) fn lines(html: &mut Html, lines: impl IntoIterator<Item = String>) {
+    lines.into_iter().for_each(|line| {
+        html.line("p", &line);
+    });
 }
 
 /// A list of sentences.

@@ -5,7 +5,7 @@ use super::shell::{Page, Section};
 use super::tables::{Setting, sortable};
 use super::{PageTally, matrix, overview, story, strip, workers};
 use crate::results::RunSummary;
-use crate::results::render::summary::headline;
+use crate::results::render::summary::{headline, workers as spread};
 use crate::results::render::{self, Extras, Table};
 
 /// What a page of a run is made from.
@@ -34,7 +34,7 @@ pub fn run_page(mut run: RunPage) -> String {
         Section::new("outcome", "Outcome", overview::outcome(summary)),
         Section::new("latency", "Latency", overview::latency(summary)),
         Section::new("why", "Why", overview::why(summary)),
-        Section::new("starved", "Starved sessions", overview::starved(&summary.fairness)),
+        Section::new("starved", "Starved sessions", overview::starved(summary)),
         Section::new("modes", "Paths taken", modes_table(summary)).with(story::modes_over_time(&run)),
         Section::new("cdf", "How latencies spread", Html::new()).with(story::latencies(&run)),
         Section::new("sessions", "Sessions", sessions_table(summary))
@@ -81,7 +81,10 @@ fn sessions_table(summary: &RunSummary) -> Html {
 
 fn workers_table(summary: &RunSummary) -> Html {
     let caption = "By worker; × mean is requests over the mean of the role";
-    sortable(&render::workers(summary), Setting { id: "table-workers", caption, ..Setting::default() })
+    let mut html = Html::new();
+    overview::lines(&mut html, spread(summary));
+    html.add(&sortable(&render::workers(summary), Setting { id: "table-workers", caption, ..Setting::default() }));
+    html
 }
 
 fn events_table(events: Option<&Table>) -> Html {

@@ -102,13 +102,14 @@ pub(super) fn latencies(run: &RunPage) -> [Figure; 2] {
             id,
             title: format!("{name} by path, cumulative"),
             says: spread_words(name, &modes),
-            note: format!("Share of ok requests that took at most so long; logarithmic time axis.{caution}"),
+            note: format!("Of ok requests; logarithmic time axis. Scale shows the tail.{caution}"),
             legend: modes.iter().map(|(mode, _)| (mode.to_string(), mode_color(*mode).into())).collect(),
             chart: (!modes.is_empty()).then(|| Chart::Lines {
                 x: Axis::log(name, "s"),
                 y: Axis::linear("share of requests", "%"),
                 series: modes.iter().map(curve).collect(),
                 marks: Vec::new(),
+                cumulative: true,
             }),
             table: quantiles(name, &modes),
         }
@@ -240,6 +241,7 @@ pub(super) fn schedule_lag(run: &RunPage) -> Figure {
             y: Axis::linear("schedule lag, wall time", "ms"),
             series: vec![curve("largest", "k1", "solid", |p| p.1), curve("mean", "k0", "dashed", |p| p.2)],
             marks,
+            cumulative: false,
         }),
         table,
     }

@@ -6,24 +6,38 @@ use super::overview::list;
 use super::replicas::in_unit;
 use super::shell::{Page, Section};
 use super::tables::{Setting, plain, sortable, words};
-use crate::base::words::{count, percent, plural};
+use crate::base::words::{count, is_range, percent, percent_range, plural};
 use crate::results::sweep::{CellState, SweepAxis, SweepGroup, SweepReport};
 use crate::results::{Figure, render};
 
-/// Figures that can be chosen, the most wanted first.
-const SHOWN: [Figure; 12] = [
-    Figure::P99_E2E,
-    Figure::P50_E2E,
-    Figure::P99_TTFT,
-    Figure::P50_TTFT,
-    Figure::DIRECT_SHARE,
-    Figure::STARVED_SESSIONS,
-    Figure::BAD_SHARE,
-    Figure::REQUEST_THROUGHPUT,
-    Figure::REQUEST_GOODPUT,
-    Figure::SLO_ATTAINMENT,
-    Figure::OUTPUT_THROUGHPUT,
-    Figure::JAIN_MEAN_E2E,
+/// Figures that can be chosen, the most wanted first, with their names.
+const SHOWN: [(Figure, &str); 12] = [
+    (Figure::P99_E2E, "E2E p99"),
+    (Figure::P50_E2E, "E2E p50"),
+    (Figure::P99_TTFT, "TTFT p99"),
+    (Figure::P50_TTFT, "TTFT p50"),
+    (Figure::DIRECT_SHARE, "direct share"),
+    (Figure::STARVED_SESSIONS, "starved sessions"),
+    (Figure::BAD_SHARE, "bad share"),
+    (Figure::REQUEST_THROUGHPUT, "completed requests"),
+    (Figure::REQUEST_GOODPUT, "goodput"),
+    (Figure::SLO_ATTAINMENT, "share within the objectives"),
+    (Figure::OUTPUT_THROUGHPUT, "answer tokens"),
+    (Figure::JAIN_MEAN_E2E, "Jain's index of mean E2E"),
+];
+
+/// Units of the axes of a sweep that have one, by the end of their key.
+const AXIS_UNITS: [(&str, &str); 10] = [
+    ("cap", "sessions per D"),
+    ("cap_max", "sessions per D"),
+    ("concurrency", "requests"),
+    ("max_sessions", "sessions"),
+    ("_scale", "times faster"),
+    ("_tokens", "tokens"),
+    ("gbytes_per_s", "GB/s"),
+    ("tokens_per_s", "tokens/s"),
+    ("_ms", "ms"),
+    ("_s", "s"),
 ];
 
 /// Most heat maps; a sweep over more combinations of its further axes has the rest in its table.
@@ -59,7 +73,7 @@ pub fn sweep_page(report: &SweepReport) -> String {
         Section::new("predicted", "Predicted and observed direct share", Html::new()).with(predicted(report)),
         Section::new("points", "Points", sortable(&render::page_groups(report), points)),
         Section::new("broken", "Failed, refused and missing cells", or_none(broken, "Every cell ran to its end.")),
-        Section::new("cells", "Cells", sortable(&cell_table(report), cells)),
+        Section::new("cells", "Cells", sortable(&render::page_cells(report), cells)),
         Section::new("facts", "What was swept", facts(report)),
     ];
     let subtitle = [
@@ -140,7 +154,9 @@ fn maps(report: &SweepReport) -> Vec<Drawing> {
         ["map-1", "map-2", "map-3", "map-4", "map-5", "map-6", "map-7", "map-8", "map-9", "map-10", "map-11", "map-12"];
     let of_plane = |held: &Vec<u32>| report.groups.iter().filter(|group| held_of(group) == *held).collect::<Vec<_>>();
     // A combination of which nothing has run has nothing to draw; its cells are in the table of those that gave nothing.
-    let has_run = |held: &&Vec<u32>| of_plane(held).iter().any(|group| SHOWN.iter().any(|f| group.shown(*f).is_some()));
+    let has_run = |held: &&Vec<u32>| {
+        of_plane(held).iter().any(|group| SHOWN.iter().any(|(figure, _)| group.shown(*figure).is_some()))
+    };
     planes.iter().filter(has_run).zip(IDS).map(|(held, id)| map(report, (x, y), id, held, &of_plane(held))).collect()
 }
 
@@ -161,7 +177,7 @@ fn map(
             .find(|group| group.at[x] as usize == column && y.is_none_or(|y| group.at[y] as usize == row))
     };
     let columns = axes[x].values.len();
-    let grids = SHOWN.iter().filter_map(|figure| grid(*figure, rows.len(), columns, &at)).collect::<Vec<_>>();
+    let grids = SHOWN.iter().filter_map(|shown| grid(*shown, rows.len(), columns, &at)).collect::<Vec<_>>();
     let held_words: Vec<String> = axes
         .iter()
         .enumerate()
@@ -178,9 +194,10 @@ fn map(
         legend: Vec::new(),
         table: Html::new(),
         chart: (!grids.is_empty()).then(|| Chart::Heat {
-            x_name: axes[x].label.clone(),
+            x_name: axis_name(&axes[x]),
             x: labels(&axes[x]),
-            y_name: y.map_or_else(String::new, |y| axes[y].label.clone()),
+            width_s: None,
+            y_name: y.map_or_else(String::new, |y| axis_name(&axes[y])),
             y: rows,
             grids,
         }),
@@ -188,7 +205,7 @@ fn map(
 }
 
 fn grid<'a>(
-    figure: Figure,
+    (figure, name): (Figure, &str),
     rows: usize,
     columns: usize,
     at: &dyn Fn(usize, usize) -> Option<&'a SweepGroup>,
@@ -206,7 +223,13 @@ fn grid<'a>(
         (0..rows).map(|row| (0..columns).map(|column| value(row, column)).collect()).collect();
     let notes = (0..rows).map(|row| (0..columns).map(|column| note(row, column)).collect()).collect();
     let some = values.iter().flatten().any(Option::is_some);
-    some.then(|| Grid { name: figure.to_string(), unit, values, notes })
+    some.then(|| Grid { name: name.into(), unit, values, notes })
+}
+
+/// Title and unit: `cap, sessions per D`.
+fn axis_name(axis: &SweepAxis) -> String {
+    let of = |(end, _): &&(&str, &str)| axis.key.ends_with(end);
+    AXIS_UNITS.iter().find(of).map_or_else(|| axis.label.clone(), |(_, unit)| format!("{}, {unit}", axis.label))
 }
 
 /// Unit on a page, and the factor to it.
@@ -214,6 +237,7 @@ fn drawn_unit(figure: Figure) -> (&'static str, f64) {
     match figure.unit() {
         "ms" => ("s", 1e-3),
         "share" => ("%", 100.0),
+        "index" => ("", 1.0),
         unit => (unit, 1.0),
     }
 }
@@ -244,7 +268,7 @@ fn knees(report: &SweepReport) -> Html {
     let mut html = or_none(sortable(&render::knees(report), setting), "No knee was found.");
     let without = report.knees.iter().filter(|knee| knee.knee.is_none()).map(|knee| {
         let held = if knee.held_words.is_empty() { "–".to_owned() } else { knee.held_words.clone() };
-        vec![knee.figure.to_string(), knee.axis.clone(), held, knee.reason.clone()]
+        vec![render::title(knee.figure), knee.axis.clone(), held, knee.reason.clone()]
     });
     let table = words(&["figure", "along", "with", "why there is no knee"], without);
     if !table.is_empty() {
@@ -260,27 +284,32 @@ fn knees(report: &SweepReport) -> Html {
 fn predicted(report: &SweepReport) -> Option<Drawing> {
     let of = |group: &SweepGroup| {
         let observed = group.band(Figure::DIRECT_SHARE)?.mean;
-        Some((point_name(group, report), group.predicted_direct_share?, observed))
+        let (low, high) = group.predicted()?;
+        let off = if observed < low { observed - low } else { (observed - high).max(0.0) };
+        Some(Prediction { point: point_name(group, report), low, high, observed, off })
     };
-    let points: Vec<(String, f64, f64)> = report.groups.iter().filter_map(of).collect();
-    let (name, predicted, observed) = points.iter().max_by(|a, b| (a.1 - a.2).abs().total_cmp(&(b.1 - b.2).abs()))?;
-    let mean =
-        points.iter().map(|(_, predicted, observed)| (predicted - observed).abs()).sum::<f64>() / points.len() as f64;
-    let says = format!(
-        "over {} the prediction is off by {:.1} percentage points on average, most at {name}: {} predicted, {} observed.",
-        plural(points.len() as u64, "point"),
-        mean * 100.0,
-        percent(*predicted),
-        percent(*observed)
-    );
-    let rows = points.iter().take(MOST_POINTS).map(|(name, predicted, observed)| {
-        vec![name.clone(), percent(*predicted), percent(*observed), format!("{:+.1}", (observed - predicted) * 100.0)]
-    });
-    let dots = points.iter().map(|(name, predicted, observed)| Curve {
-        name: name.clone(),
-        color: "direct".into(),
-        dash: "solid",
-        points: vec![[short(predicted * 100.0), short(observed * 100.0)]],
+    let points: Vec<Prediction> = report.groups.iter().filter_map(of).collect();
+    let furthest = points.iter().max_by(|a, b| a.off.abs().total_cmp(&b.off.abs()))?;
+    let inside = points.iter().filter(|point| point.off.abs() < 0.01).count() as u64;
+    let mut says = format!("{} of {} came as predicted", count(inside), plural(points.len() as u64, "point"));
+    if furthest.off.abs() >= 0.01 {
+        let Prediction { point, low, high, observed, .. } = furthest;
+        let range = percent_range(*low, *high);
+        says += &format!("; furthest off is {point}: {range} predicted, {} observed", percent(*observed));
+    }
+    let row = |point: &Prediction| {
+        let off = if point.off == 0.0 { "–".to_owned() } else { format!("{:+.1}", point.off * 100.0) };
+        vec![point.point.clone(), percent_range(point.low, point.high), percent(point.observed), off]
+    };
+    let rows = points.iter().take(MOST_POINTS).map(row);
+    let bars = points.iter().map(|point| {
+        let ends = if is_range(point.low, point.high) { vec![point.low, point.high] } else { vec![point.high] };
+        Curve {
+            name: point.point.clone(),
+            color: "direct".into(),
+            dash: "solid",
+            points: ends.iter().map(|end| [short(end * 100.0), short(point.observed * 100.0)]).collect(),
+        }
     });
     let even = Curve {
         name: "as predicted".into(),
@@ -291,43 +320,30 @@ fn predicted(report: &SweepReport) -> Option<Drawing> {
     Some(Drawing {
         id: "chart-predicted",
         title: "Direct share".into(),
-        says,
-        note: "Predicted before the run (across) and observed (up); on the dashed line both agree.".into(),
+        says: format!("{says}."),
+        note: "Of the turns after each session's first: predicted before the run (across; a line is a range) and observed (up). At \
+               the lower end no turn goes direct while the sessions on its D need more than its pool, the higher end has room \
+               for all; fallbacks, which need room too, may bring it lower still."
+            .into(),
         legend: vec![("a point of the sweep".into(), "direct".into()), ("as predicted".into(), "turn1".into())],
         chart: Some(Chart::Lines {
             x: Axis::linear("predicted", "%"),
             y: Axis::linear("observed", "%"),
-            series: dots.chain([even]).collect(),
+            series: bars.chain([even]).collect(),
             marks: Vec::<Mark>::new(),
+            cumulative: false,
         }),
-        table: plain(&["point", "predicted", "observed", "difference, points"], rows),
+        table: plain(&["point", "predicted", "observed", "beyond the range, points"], rows),
     })
 }
 
-fn cell_table(report: &SweepReport) -> render::Table {
-    let titles = ["cell", "point", "seed", "state", "verdict", "E2E p99, s", "direct, %", "why", "folder"];
-    let row = |cell: &crate::results::sweep::SweepCell| {
-        let result = cell.result.as_ref();
-        let figure = |figure: Figure, factor: f64| {
-            let value = result.and_then(|result| result.figures.get(figure));
-            value.map_or_else(String::new, |value| short(value * factor).to_string())
-        };
-        let read = cell.shows_headline();
-        let why =
-            cell.error.clone().or_else(|| result.and_then(|result| result.reason.clone().or(result.cause.clone())));
-        vec![
-            cell.number.to_string(),
-            cell.words(),
-            cell.seed.to_string(),
-            cell.state.as_str().to_owned(),
-            result.map_or("", |result| result.verdict.as_str()).to_owned(),
-            if read { figure(Figure::P99_E2E, 1e-3) } else { String::new() },
-            figure(Figure::DIRECT_SHARE, 100.0),
-            why.unwrap_or_default(),
-            cell.folder.clone(),
-        ]
-    };
-    render::Table::plain(&titles, report.cells.iter().map(row).collect())
+/// A direct share as it was predicted, as it came, and how far beyond the range that is.
+struct Prediction {
+    point: String,
+    low: f64,
+    high: f64,
+    observed: f64,
+    off: f64,
 }
 
 fn facts(report: &SweepReport) -> Html {

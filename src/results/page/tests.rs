@@ -1,10 +1,13 @@
 //! Pages of odd runs, from the library: what the figures say, and that nothing breaks them.
 
+use std::collections::BTreeSet;
+
 use super::columns::MOST_COLUMNS;
 use super::{PageTally, RunPage, run_page, story, strip, workers};
 use crate::record::{
-    ExecutionMode, LedgerEvent, LedgerKind, ModeReason, Outcome, RequestRecord, RunFacts, SCHEMA_VERSION,
+    ExecutionMode, HarnessFacts, LedgerEvent, LedgerKind, ModeReason, Outcome, RequestRecord, RunFacts, SCHEMA_VERSION,
 };
+use crate::results::render::summary as words;
 use crate::results::{Accumulator, Budgets, Percentiles, RunInfo, RunState, RunSummary, Slos};
 
 fn record(session: &str, turn: u32, sent_ms: u64, e2e_ms: u64, mode: ExecutionMode) -> RequestRecord {
@@ -59,6 +62,7 @@ fn info(records: &[RequestRecord]) -> RunInfo {
         slots: None,
         gaps: None,
         predicted_direct_share: None,
+        predicted_direct_share_at_least: None,
         caches: None,
     }
 }
@@ -85,6 +89,93 @@ fn a_run_of_nothing_has_a_page_without_charts() {
     let summary = summary(&[]);
     let page = run_page(page(&summary, PageTally::default()));
     assert!(page.contains("No request has a record") && page.contains("id=\"figures-data\">[]<"), "{}", page.len());
+}
+
+/// Every line of the terminal's summary that is not a table or a chart of signs.
+fn lines(summary: &RunSummary) -> Vec<String> {
+    let [notes, rates] = [words::notes, words::rates].map(|of| of(summary));
+    let index = summary.index.iter().map(words::index);
+    let harness = summary.harness.iter().map(|facts| words::harness(facts, &summary.integrity));
+    let causes = summary.causes.iter().map(|cause| cause.text.clone());
+    let outcomes = words::outcomes(summary).map(|(_, words)| words);
+    let rates = rates.into_iter().filter(|_| summary.integrity.verdict.shows_headline());
+    let shares = words::fairness(summary).into_iter().chain(words::workers(summary));
+    notes
+        .into_iter()
+        .chain(rates)
+        .chain(index)
+        .chain(harness)
+        .chain(causes)
+        .chain(outcomes)
+        .chain(shares)
+        .chain(words::lengths(summary))
+        .collect()
+}
+
+/// Of eight sessions, those that go direct; the first fails `failures` times.
+fn served(direct: u32, failures: usize) -> Vec<RequestRecord> {
+    let mut records = Vec::new();
+    for session in 0..8u32 {
+        for turn in 0..15 {
+            let (later, fast) = if session < direct {
+                (ExecutionMode::KvcacheDirectToDSession, 300)
+            } else {
+                (ExecutionMode::FallbackSessionCap, 4000)
+            };
+            let mode = if turn == 0 { ExecutionMode::PdRouterTurn1 } else { later };
+            let sent = u64::from(turn) * 5000 + u64::from(session) * 100;
+            records.push(record(&format!("s<{session}>"), turn, sent, fast, mode));
+        }
+    }
+    for (ix, failed) in records.iter_mut().take(failures).enumerate() {
+        failed.outcome = if ix == 0 { Outcome::Error } else { Outcome::Truncated };
+        failed.error_class = Some(if ix == 0 { "timeout & <more>" } else { "session-not-found" }.into());
+        failed.output_tokens = 3;
+    }
+    records
+}
+
+#[test]
+fn every_line_of_the_terminal_stands_on_the_page() {
+    let harness = HarnessFacts { connections: 7, http_requests: 41, driver_cpu_share: 0.25, ..HarnessFacts::default() };
+    let rebuilt = |mut info: RunInfo| {
+        info.rebuilt = true;
+        info
+    };
+    let mut seen = BTreeSet::new();
+    for records in [served(4, 0), served(4, 2), served(0, 0), served(1, 1), served(8, 30), Vec::new()] {
+        for (facts, info) in [
+            (RunFacts::default(), info(&records)),
+            (RunFacts { harness: Some(harness.clone()), ..RunFacts::default() }, rebuilt(info(&records))),
+        ] {
+            let mut accumulator = Accumulator::new(Percentiles::default());
+            records.iter().for_each(|record| accumulator.push(record, &[]));
+            let summary = accumulator.finish(&facts, &info).unwrap();
+            let shown = run_page(page(&summary, tally(&records, Vec::new())));
+            let shown = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#39;", "'");
+            let shown = shown.replace("&amp;", "&");
+            for line in lines(&summary) {
+                assert!(shown.contains(&line), "not on the page: {line}");
+                seen.insert(line);
+            }
+        }
+    }
+    // What a newcomer missed, and one of each kind, was among them.
+    for start in [
+        "7 sessions are below 20 %; nobody is starved",
+        "8 sessions are below 20 %; nobody is starved",
+        "failures by class: timeout & <more> 1 (error)",
+        "most common failure: session-not-found",
+        "wanted 12,000 answer tokens, got ",
+        "starved 4: ",
+        "rebuilt from requests.jsonl",
+        "completed: ",
+        "client thread 25.0 % of a core",
+        "1 decode: 120 requests",
+        "truncated 1 (",
+    ] {
+        assert!(seen.iter().any(|line| line.starts_with(start)), "{start}: {seen:#?}");
+    }
 }
 
 #[test]

@@ -34,12 +34,12 @@ pub(super) fn over_time(run: &RunPage) -> Option<Figure> {
     };
     let has_sessions = rows.iter().any(|(_, row)| row.sessions.iter().any(|n| *n > 0.0));
     let has_usage = rows.iter().any(|(_, row)| !row.usage.is_empty());
-    let mut grids = vec![grid("requests in flight, mean", "", |row| &row.flight)];
+    let mut grids = vec![grid("requests in flight, mean", "requests", |row| &row.flight)];
     if has_usage {
         grids.insert(0, grid("pool in use, estimated", "%", |row| &row.usage));
     }
     if has_sessions {
-        grids.insert(0, grid("sessions resident", "", |row| &row.sessions));
+        grids.insert(0, grid("sessions resident", "sessions", |row| &row.sessions));
     }
     Some(Figure {
         id: "chart-workers",
@@ -55,6 +55,7 @@ pub(super) fn over_time(run: &RunPage) -> Option<Figure> {
         chart: Some(Chart::Heat {
             x_name: "time of the run".into(),
             x: (0..columns).map(|ix| time(ix as f64 * width_s, width_s)).collect(),
+            width_s: Some(width_s),
             y_name: "worker".into(),
             y: rows.iter().map(|(name, _)| (*name).clone()).collect(),
             grids,

@@ -9,8 +9,8 @@ use crate::base::words::{count, fine_time, percent, plural, rate, seconds, token
 use crate::record::{HarnessFacts, Outcome};
 use crate::results::integrity::{MOST_COMMON, lag_words};
 use crate::results::{
-    ErrorGroup, IndexUse, Integrity, Latency, Metric, Percentile, Percentiles, Pinned, RunSummary, Starved, Verdict,
-    is_failure,
+    ErrorGroup, Fairness, IndexUse, Integrity, Latency, Metric, Percentile, Percentiles, Pinned, RunSummary, Starved,
+    Verdict, is_failure,
 };
 
 /// What only the caller knows: never part of `summary.json`.
@@ -49,6 +49,7 @@ pub fn summary(summary: &RunSummary, extras: &Extras, style: Style) -> String {
     page.text
 }
 
+/// What the KV index was asked and whether it was right.
 pub(in crate::results) fn index(index: &IndexUse) -> String {
     let kept = index.kept;
     let blind = index.blind_share.map_or_else(String::new, |share| format!(" ({})", percent(share)));
@@ -95,10 +96,10 @@ pub(in crate::results) fn headline(summary: &RunSummary, extras: &Extras) -> Str
     .join(" · ")
 }
 
-/// How requests ended and the verdict; its word, and the colour of that.
-pub(super) fn outcome(summary: &RunSummary) -> (String, &'static str, &'static str) {
+/// How requests ended, each outcome with its words; cancelled ones only where there are some.
+pub(in crate::results) fn outcomes(summary: &RunSummary) -> impl Iterator<Item = (Outcome, String)> {
     let served = summary.outcomes.served();
-    let part = |outcome: &Outcome| {
+    let part = move |outcome: &Outcome| {
         let n = summary.outcomes.of(*outcome);
         let is_bad = is_failure(*outcome) && n > 0;
         let shown = if is_bad || (outcome.is_ok() && n < served) {
@@ -106,10 +107,15 @@ pub(super) fn outcome(summary: &RunSummary) -> (String, &'static str, &'static s
         } else {
             String::new()
         };
-        format!("{outcome} {}{shown}", count(n))
+        (*outcome, format!("{outcome} {}{shown}", count(n)))
     };
     let always = |outcome: &&Outcome| **outcome != Outcome::Cancelled || summary.outcomes.cancelled > 0;
-    let parts: Vec<String> = Outcome::ALL.iter().filter(always).map(part).collect();
+    Outcome::ALL.iter().filter(always).map(part)
+}
+
+/// [`outcomes`] and the verdict in a line; its word, and the colour of that.
+pub(super) fn outcome(summary: &RunSummary) -> (String, &'static str, &'static str) {
+    let parts: Vec<String> = outcomes(summary).map(|(_, words)| words).collect();
     let (word, color) = match summary.integrity.verdict {
         Verdict::Valid => ("run valid", GREEN),
         Verdict::Partial => ("PARTIAL", RED),
@@ -185,7 +191,7 @@ pub(in crate::results) fn rates(summary: &RunSummary) -> Vec<String> {
 }
 
 /// Where answers were shorter than asked for.
-pub(super) fn lengths(summary: &RunSummary) -> Option<String> {
+pub(in crate::results) fn lengths(summary: &RunSummary) -> Option<String> {
     let lengths = summary.lengths;
     let share = lengths.got_share.filter(|_| lengths.shorter > 0)?;
     let failed = lengths.got_tokens.saturating_sub(summary.total_output_tokens);
@@ -201,12 +207,13 @@ pub(super) fn lengths(summary: &RunSummary) -> Option<String> {
     ))
 }
 
+/// Direct shares as bars, then [`fairness`].
 pub(super) fn sessions(summary: &RunSummary) -> Vec<String> {
-    let fairness = &summary.fairness;
-    if fairness.direct_share.is_none_or(|share| share == 0.0) {
-        let jain = fairness.jain_mean_e2e.map(|jain| format!("no direct turns; Jain of mean E2E {jain:.2}"));
-        return jain.into_iter().chain(below(summary)).collect();
-    }
+    bars(&summary.fairness).into_iter().chain(fairness(summary)).collect()
+}
+
+fn bars(fairness: &Fairness) -> Option<String> {
+    fairness.direct_share.filter(|share| *share > 0.0)?;
     let largest = fairness.histogram.iter().copied().max().unwrap_or(0).max(1);
     let names = ["0–20 %", "20–40 %", "40–60 %", "60–80 %", "80–100 %"];
     let bars = names.iter().zip(fairness.histogram).map(|(name, n)| {
@@ -214,7 +221,16 @@ pub(super) fn sessions(summary: &RunSummary) -> Vec<String> {
             if n == 0 { String::new() } else { format!(" {} {n}", "█".repeat(((n * 8).div_ceil(largest)) as usize)) };
         format!("{name}{bar}")
     });
-    let mut lines = vec![format!("direct share   {}", bars.collect::<Vec<_>>().join("   "))];
+    Some(format!("direct share   {}", bars.collect::<Vec<_>>().join("   ")))
+}
+
+/// How alike sessions were served, and who starves.
+pub(in crate::results) fn fairness(summary: &RunSummary) -> Vec<String> {
+    let fairness = &summary.fairness;
+    if fairness.direct_share.is_none_or(|share| share == 0.0) {
+        let jain = fairness.jain_mean_e2e.map(|jain| format!("no direct turns; Jain of mean E2E {jain:.2}"));
+        return jain.into_iter().chain(below(summary)).collect();
+    }
     let shape = match (fairness.two_peaked, fairness.starved.is_some()) {
         (true, true) => "two-peaked, starvation suspected",
         (true, false) => "two-peaked",
@@ -228,10 +244,8 @@ pub(super) fn sessions(summary: &RunSummary) -> Vec<String> {
         figure("mean E2E over sessions: Gini", fairness.gini_mean_e2e),
         figure("Jain", fairness.jain_mean_e2e),
     ];
-    lines.push(figures.into_iter().flatten().collect::<Vec<_>>().join(" · "));
-    lines.extend(fairness.starved.as_ref().map(starved));
-    lines.extend(below(summary));
-    lines
+    let figures = figures.into_iter().flatten().collect::<Vec<_>>().join(" · ");
+    [figures].into_iter().chain(fairness.starved.as_ref().map(starved)).chain(below(summary)).collect()
 }
 
 /// Sessions that gates and sweeps count as starved though none is marked, as none starves beside the others.
@@ -243,7 +257,7 @@ fn below(summary: &RunSummary) -> Option<String> {
 }
 
 /// What to know before the numbers; failures by class where no note names the most common one.
-pub(super) fn notes(summary: &RunSummary) -> Vec<String> {
+pub(in crate::results) fn notes(summary: &RunSummary) -> Vec<String> {
     let is_named = summary.integrity.notes.iter().any(|note| note.starts_with(MOST_COMMON));
     let failures = by_class(&summary.errors).filter(|_| !is_named);
     let failures = failures.map(|classes| format!("failures by class: {classes}"));
@@ -257,7 +271,7 @@ pub(super) fn by_class(errors: &[ErrorGroup]) -> Option<String> {
     (!classes.is_empty()).then(|| classes.join(" · "))
 }
 
-pub(in crate::results) fn starved(starved: &Starved) -> String {
+fn starved(starved: &Starved) -> String {
     let mut parts = vec![format!("starved {}", starved.count)];
     let reason = starved.main_reason.map(|reason| format!("reason {reason}"));
     let peak = starved.peak_input_tokens;
@@ -317,7 +331,8 @@ pub(in crate::results) fn harness(facts: &HarnessFacts, integrity: &Integrity) -
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-pub(super) fn workers(summary: &RunSummary) -> Vec<String> {
+/// How requests spread over the workers of each role.
+pub(in crate::results) fn workers(summary: &RunSummary) -> Vec<String> {
     let line = |spread: &crate::results::RoleSpread| {
         let rows: Vec<_> = summary.workers.iter().filter(|row| row.role == spread.role).collect();
         let least = rows.iter().map(|row| row.requests).min()?;

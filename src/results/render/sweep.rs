@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::table::{Cell, Column, Table};
-use crate::base::words::{percent, rate, seconds};
+use crate::base::words::{percent, percent_range, rate, seconds};
 use crate::results::sweep::{CellState, Knee, SweepAxis, SweepCell, SweepGroup, SweepReport};
 use crate::results::{Band, Figure};
 
@@ -36,6 +36,10 @@ const LEAST: [Figure; 6] = [
 const RUNS: &str = "runs";
 const VERDICT: &str = "verdict";
 const PREDICTED: &str = "predicted_direct_share";
+const PREDICTED_LEAST: &str = "predicted_direct_share_at_least";
+
+/// What the two ends of a predicted share are, in words.
+pub const PREDICTED_RANGE: &str = "predicted: the lower end is a run in which no turn goes direct while its D is over its pool, the higher one has room for all";
 
 /// What a knee is, in words.
 pub const KNEE: &str =
@@ -54,7 +58,7 @@ pub fn sweep_groups(report: &SweepReport) -> Table {
         columns.push(Column { on_terminal, ..number(figure.to_string(), title) });
         columns.push(wide(format!("{figure}_ci95")));
         if figure == Figure::BAD_SHARE {
-            columns.push(number(PREDICTED, "predicted ≤"));
+            columns.extend([number(PREDICTED, "predicted"), wide(PREDICTED_LEAST)]);
         }
     }
     for figure in rest() {
@@ -67,7 +71,7 @@ pub fn sweep_groups(report: &SweepReport) -> Table {
         for (figure, _) in SHOWN {
             row.extend(with_interval(group, figure));
             if figure == Figure::BAD_SHARE {
-                row.push(Cell::number(group.predicted_direct_share, percent));
+                row.extend([predicted(group), Cell::number(group.predicted_direct_share_at_least, percent)]);
             }
         }
         rest().for_each(|figure| row.extend(with_interval(group, *figure)));
@@ -111,6 +115,38 @@ pub fn sweep_cells(report: &SweepReport, missing: &str, wanted: impl Fn(&SweepCe
     };
     let rows = cells.iter().map(row).collect();
     Table::new(columns, rows, &cells)
+}
+
+/// One row a cell for a page: what became of it, and why it is as it is.
+pub fn page_cells(report: &SweepReport) -> Table {
+    let columns = vec![
+        number("cell", "cell"),
+        text("point", "point"),
+        number("seed", "seed"),
+        text("state", "state"),
+        text("verdict", "verdict"),
+        number(Figure::P99_E2E.to_string(), "E2E p99"),
+        number(Figure::DIRECT_SHARE.to_string(), "direct"),
+        text("why", "why"),
+        text("folder", "folder"),
+    ];
+    let row = |cell: &SweepCell| {
+        let result = cell.result.as_ref();
+        let figure = |figure: Figure| result.and_then(|result| result.figures.get(figure));
+        let why = result.and_then(|result| result.reason.clone().or(result.cause.clone()));
+        vec![
+            Cell::count(cell.number.into()),
+            Cell::text(cell.words()),
+            Cell::text(cell.seed.to_string()),
+            Cell::text(cell.state.as_str()),
+            Cell::text(result.map_or("", |result| result.verdict.as_str())),
+            Cell::number(figure(Figure::P99_E2E).filter(|_| cell.shows_headline()), show(Figure::P99_E2E)),
+            Cell::number(figure(Figure::DIRECT_SHARE), percent),
+            Cell::text(cell.error.clone().or(why).unwrap_or_default()),
+            Cell::text(&cell.folder),
+        ]
+    };
+    Table::new(columns, report.cells.iter().map(row).collect(), &report.cells)
 }
 
 /// The knees that were found, one a row.
@@ -170,6 +206,12 @@ fn runs(group: &SweepGroup) -> Cell {
     Cell { shown, raw: counts.done.to_string() }
 }
 
+/// The range of the prediction; for programs its upper end.
+fn predicted(group: &SweepGroup) -> Cell {
+    let words = group.predicted().map(|(low, high)| percent_range(low, high));
+    Cell { shown: words.unwrap_or_else(|| "–".into()), ..Cell::number(group.predicted_direct_share, percent) }
+}
+
 /// The verdict in a word; of a point without a run, what became of it.
 fn verdict(group: &SweepGroup) -> &'static str {
     let counts = &group.counts;
@@ -223,7 +265,8 @@ fn whole(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-fn title(figure: Figure) -> String {
+/// How a figure is called in tables of a sweep.
+pub(in crate::results) fn title(figure: Figure) -> String {
     let shown = SHOWN.iter().find(|(shown, _)| *shown == figure);
     shown.map_or_else(|| figure.to_string(), |(_, title)| (*title).to_owned())
 }

@@ -44,6 +44,9 @@ pub struct CellResult {
     pub caches: Option<String>,
     /// Direct-to-D share that the preflight predicted, 0 to 1; null without sessions on D.
     pub predicted_direct_share: Option<f64>,
+    /// Lower end of the same, which crowded D may bring it down to; null where the other is.
+    #[serde(default)]
+    pub predicted_direct_share_at_least: Option<f64>,
     /// Its headline figures. Those of a run without a headline are here all the same, and in no table.
     pub figures: Figures,
 }
@@ -78,6 +81,7 @@ impl CellResult {
     /// Of the JSON of a `summary.json`; `None` when it is none.
     pub fn of(summary: &Value) -> Option<CellResult> {
         let text = |place: &str| summary.pointer(place).and_then(Value::as_str).map(String::from);
+        let number = |place: &str| summary.pointer(place).and_then(Value::as_f64);
         Some(CellResult {
             verdict: Verdict::deserialize(summary.pointer("/integrity/verdict")?).ok()?,
             reason: text("/integrity/reason"),
@@ -86,7 +90,8 @@ impl CellResult {
                 .pointer("/run/caches")
                 .and_then(|caches| Option::<CacheReset>::deserialize(caches).ok()?)
                 .map(|caches| caches.words()),
-            predicted_direct_share: summary.pointer("/run/predicted_direct_share").and_then(Value::as_f64),
+            predicted_direct_share: number("/run/predicted_direct_share"),
+            predicted_direct_share_at_least: number("/run/predicted_direct_share_at_least"),
             figures: Figures::of(summary),
         })
     }

@@ -25,6 +25,9 @@ pub struct SweepGroup {
     pub cause: Option<String>,
     /// Direct-to-D share that the preflight predicts, 0 to 1; compare with the band `direct_share`.
     pub predicted_direct_share: Option<f64>,
+    /// Lower end of the same, which crowded D may bring it down to; null where the other is.
+    #[serde(default)]
+    pub predicted_direct_share_at_least: Option<f64>,
     /// Its figures over the cells that are done; one that no cell has is left out.
     pub bands: Vec<Band>,
 }
@@ -33,6 +36,12 @@ impl SweepGroup {
     /// A figure over its cells; `None` when no cell has it.
     pub fn band(&self, figure: Figure) -> Option<&Band> {
         self.bands.iter().find(|band| band.figure == figure)
+    }
+
+    /// What the preflight predicts of the direct share, from where crowded D take all they can to room for all.
+    pub fn predicted(&self) -> Option<(f64, f64)> {
+        let high = self.predicted_direct_share?;
+        Some((self.predicted_direct_share_at_least.unwrap_or(high), high))
     }
 
     /// At least one cell is done, and each of those that are may be read.
@@ -68,6 +77,7 @@ impl SweepGroup {
             reason: results().find_map(reason).or_else(error),
             cause: results().find_map(|result| result.cause.clone()),
             predicted_direct_share: results().find_map(|result| result.predicted_direct_share),
+            predicted_direct_share_at_least: results().find_map(|result| result.predicted_direct_share_at_least),
             bands: bands(&Figure::HEADLINE, figures.iter().copied()),
         }
     }

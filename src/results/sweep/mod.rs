@@ -14,8 +14,6 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::base::words::plural;
-use crate::results::Figure;
-
 pub use cell::{CellResult, CellState, SweepCell};
 pub use group::SweepGroup;
 pub use knee::{KNEE_FIGURES, Knee, KneePoint};
@@ -129,12 +127,6 @@ impl SweepReport {
             cells,
             notes: Vec::new(),
         }
-    }
-
-    /// Starved sessions of the cell with most of them.
-    pub fn most_starved(&self) -> u64 {
-        let results = self.cells.iter().filter_map(|cell| cell.result.as_ref());
-        results.filter_map(|result| result.figures.get(Figure::STARVED_SESSIONS)).map(|n| n as u64).max().unwrap_or(0)
     }
 
     /// The group at these positions on the axes.

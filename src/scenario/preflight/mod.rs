@@ -105,7 +105,8 @@ pub struct Capacity {
 pub struct DirectShare {
     /// The smaller of `by_slots` and `by_capacity`.
     pub predicted: f64,
-    /// At least: no turn that begins while its D is crowded goes direct.
+    /// Lower end: no turn that begins while the sessions on its D need more than its pool goes direct. An estimate, too: turns
+    /// of the plain path need room as well and are not in it.
     pub at_least: f64,
     /// With slots and KV room for all: turns that append little enough to what their session's seed left.
     pub appendable: f64,

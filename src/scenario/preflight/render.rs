@@ -5,7 +5,7 @@
 use super::super::conflicts::{ConflictKind, Severity};
 use super::{Capacity, DirectShare, Gaps, OverLimit, PrefillLoad, Preflight, Slots};
 use crate::admission::SlotRelease;
-use crate::base::words::{count, percent, plural, seconds, tokens};
+use crate::base::words::{count, is_range, percent, plural, seconds, tokens};
 use crate::replay::ReplayConfig;
 
 /// Bounds closer than this are one number.
@@ -83,7 +83,10 @@ fn head(preflight: &Preflight) -> String {
 }
 
 fn room_binds(preflight: &Preflight) -> bool {
-    preflight.direct.as_ref().is_some_and(|direct| direct.by_capacity < direct.by_slots || is_range(direct))
+    preflight
+        .direct
+        .as_ref()
+        .is_some_and(|direct| direct.by_capacity < direct.by_slots || is_range(direct.at_least, direct.predicted))
 }
 
 fn slots(slots: &Slots) -> Line {
@@ -138,26 +141,27 @@ fn direct(direct: &DirectShare) -> String {
     }
     let alone = format!("(slots alone {}, capacity alone {})", percent(*by_slots), percent(*by_capacity));
     let (slots_bind, room_binds) = (by_slots < appendable, by_capacity < appendable);
+    // Crowded D may cost turns their direct way.
+    let may_bind = is_range(*at_least, *predicted);
     let binds = match (slots_bind, room_binds) {
-        (false, false) if is_range(direct) => "KV capacity may bind".into(),
+        (false, false) if may_bind => "KV capacity may bind".into(),
         (false, false) => "neither slots nor KV capacity bind".into(),
-        (true, false) if is_range(direct) => format!("slots bind {alone}, KV capacity may too"),
+        (true, false) if may_bind => format!("slots bind {alone}, KV capacity may too"),
         (true, false) => format!("slots bind {alone}"),
         (false, true) => format!("KV capacity binds {alone}"),
         (true, true) if by_slots < by_capacity => format!("slots bind before KV capacity over all sessions {alone}"),
         (true, true) if by_slots > by_capacity => format!("KV capacity binds before slots {alone}"),
         (true, true) => format!("slots and KV capacity bind alike {alone}"),
     };
-    if is_range(direct) {
-        format!("direct-to-D {} to {}: {binds}", percent(*at_least), percent(*predicted))
+    if may_bind {
+        let low = percent(*at_least);
+        format!(
+            "direct-to-D {low} (none while its D is over its pool) to {} of all requests: {binds}",
+            percent(*predicted)
+        )
     } else {
-        format!("direct-to-D about {}: {binds}", percent(*predicted))
+        format!("direct-to-D about {} of all requests: {binds}", percent(*predicted))
     }
-}
-
-/// Crowded D may cost turns their direct way.
-fn is_range(direct: &DirectShare) -> bool {
-    direct.at_least * ONE_NUMBER < direct.predicted
 }
 
 fn gaps(gaps: &Gaps) -> Line {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::Dur;
+use crate::base::words::is_range;
 use crate::kv::{BlockPath, BlockTree};
 use crate::replay::{FirstTurn, Schedule};
 use crate::scenario::ConflictKind;
@@ -102,7 +103,12 @@ fn sessions_that_share_a_d_may_exceed_its_pool_though_all_pools_would_do() {
     let direct = found.direct.clone().unwrap();
     assert_eq!((direct.at_least, direct.predicted), (17.0 / 30.0, 0.8));
     let says = |words: &str| found.lines().iter().any(|line| line.contains(words));
-    assert!(says("; may bind on 1 of 2 D, ") && says("direct-to-D 56.7 % to 80.0 %: KV capacity may bind"));
+    assert!(
+        says("; may bind on 1 of 2 D, ")
+            && says(
+                "direct-to-D 56.7 % (none while its D is over its pool) to 80.0 % of all requests: KV capacity may bind"
+            )
+    );
     assert!(found.lines()[1].starts_with("! KV "), "{:#?}", found.lines());
 }
 
@@ -356,7 +362,7 @@ fn agrees(found: &Preflight) {
         assert!(direct.predicted <= direct.appendable && direct.by_capacity <= direct.appendable, "{direct:?}");
         assert_eq!(says("no turn can be appended"), direct.appendable == 0.0, "{text}");
         assert!(direct.at_least <= direct.predicted, "{direct:?}");
-        let is_range = direct.at_least * 1.15 < direct.predicted;
+        let is_range = is_range(direct.at_least, direct.predicted);
         assert_eq!(says("direct-to-D about"), direct.appendable > 0.0 && !is_range, "{text}");
         let free = direct.appendable > 0.0 && direct.predicted == direct.appendable && !is_range;
         assert_eq!(says("neither slots nor KV capacity bind"), free, "{text}");

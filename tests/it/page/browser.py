@@ -102,6 +102,28 @@ SORTED = r"""
 """
 
 
+# Numbers on axes that are not 1, 2 or 5 × a power of ten apart, or on a logarithmic axis not such numbers themselves; axes of
+# numbers without a unit, unless they count.
+ODD_TICKS = r"""
+(() => {
+  const round = (n) => { const d = Math.abs(n) / 10 ** Math.floor(Math.log10(Math.abs(n)) + 1e-9); return [1, 2, 5].some((m) => Math.abs(d - m) < 1e-6); };
+  const found = [];
+  for (const host of document.querySelectorAll('.chart[data-drawn]')) {
+    const model = echarts.getInstanceByDom(host).getModel();
+    for (const kind of ['xAxis', 'yAxis']) model.eachComponent(kind, (part) => {
+      const type = part.get('type'), shown = part.axis.getViewLabels().map((l) => l.tickValue);
+      if (type === 'category' || !shown.length) return;
+      const labels = part.get('axisLabel.showMaxLabel') === false ? shown.slice(0, -1) : shown;
+      const steps = type === 'log' ? labels : labels.slice(1).map((v, i) => v - labels[i]);
+      if (!steps.every(round)) found.push(`${host.parentElement.id} ${kind}: ${labels}`);
+      if (!/, |sessions/.test(part.get('name'))) found.push(`${host.parentElement.id} ${kind}: no unit in "${part.get('name')}"`);
+    });
+  }
+  return found;
+})()
+"""
+
+
 def quantity(words):
     """`−1,044 s` as seconds, `42.8 ms` too; None for what is no number."""
     found = re.match(r"[^\d+−-]{0,2}([+−-]?[\d.,]+(?:e[+-]?\d+)?)\s*(ms|K|M)?", words)
@@ -123,6 +145,7 @@ class Look:
         self.content()
         self.themes()
         self.widths()
+        self.ticks()
         self.paper()
         self.sorting()
         self.filtering()
@@ -174,6 +197,15 @@ class Look:
             self.tab.settle()
             wide = self.tab.evaluate("document.documentElement.scrollWidth")
             self.need(wide <= width, f"at {width} px the page is {wide} px wide")
+
+    def ticks(self):
+        """Axes have round numbers, on each scale that can be chosen."""
+        choices = "[...document.querySelectorAll('.choose select')]"
+        for at in ["0", "1"]:
+            self.tab.evaluate(f"{choices}.forEach((s) => {{ s.value = '{at}'; s.dispatchEvent(new Event('change')); }})")
+            odd = self.tab.evaluate(ODD_TICKS)
+            self.need(not odd, f"odd axes: {odd}")
+        self.tab.evaluate(f"{choices}.forEach((s) => {{ s.value = '0'; s.dispatchEvent(new Event('change')); }})")
 
     def paper(self):
         self.tab.media(dark=True, paper=True)

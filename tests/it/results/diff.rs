@@ -194,6 +194,23 @@ fn case_83_nothing_is_above_the_maximum_and_nothing_lost() {
     assert!(points.flat_map(|point| [point.a_ms, point.b_ms]).flatten().all(|ms| ms <= 1e8));
 }
 
+/// Steps of a distribution are no coarser than a per cent, and closer towards the tail; equal values are one step.
+#[test]
+fn distributions_have_the_percentiles_that_matter() {
+    let of =
+        |session: u64, scale: f64| request(&format!("s{session}"), 1, session, scale, scale * (session + 1) as f64);
+    let side = |scale: f64| run(&(0..2000).map(|session| of(session, scale)).collect::<Vec<_>>());
+    let report = compare(vec![side(1.0)], vec![side(2.0)], options(&[])).unwrap();
+    let of = |name: &str| &report.curves.iter().find(|curve| curve.metric == name).unwrap().points;
+    let percentiles: Vec<f64> = of("e2e").iter().map(|point| point.percentile).collect();
+    let steps = || percentiles.windows(2).map(|two| (two[0], two[1] - two[0]));
+    assert!((140..=200).contains(&percentiles.len()) && steps().all(|(_, step)| step > 0.0 && step <= 1.0));
+    assert!(steps().all(|(at, step)| step <= (100.0 - at) / 5.0 + 1e-9 || at >= 99.7), "{percentiles:?}");
+    assert_eq!((percentiles[0], percentiles.last()), (0.0, Some(&100.0)));
+    // Every first token takes as long as the others.
+    assert_eq!(of("ttft").iter().map(|point| point.percentile).collect::<Vec<_>>(), [0.0, 100.0]);
+}
+
 #[test]
 fn case_85_parts_of_a_run_are_merged_before_they_are_ranked() {
     let folder = "85-percentiles-merged-from-parts";
