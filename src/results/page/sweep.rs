@@ -6,7 +6,7 @@ use super::overview::list;
 use super::replicas::in_unit;
 use super::shell::{Page, Section};
 use super::tables::{Setting, plain, sortable, words};
-use crate::base::words::{count, percent, plural};
+use crate::base::words::{count, percent, plural, signed};
 use crate::results::sweep::{CellState, SweepAxis, SweepGroup, SweepReport};
 use crate::results::{Figure, render};
 
@@ -273,8 +273,9 @@ fn predicted(report: &SweepReport) -> Option<Drawing> {
         percent(*predicted),
         percent(*observed)
     );
+    let change = |share: f64| signed(share, &format!("{:.1}", share.abs() * 100.0));
     let rows = points.iter().take(MOST_POINTS).map(|(name, predicted, observed)| {
-        vec![name.clone(), percent(*predicted), percent(*observed), format!("{:+.1}", (observed - predicted) * 100.0)]
+        vec![name.clone(), percent(*predicted), percent(*observed), change(observed - predicted)]
     });
     let dots = points.iter().map(|(name, predicted, observed)| Curve {
         name: name.clone(),
