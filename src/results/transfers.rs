@@ -273,8 +273,8 @@ mod tests {
             ([[0, 6, 0, 0], [0, 1, 0, 0]], &["D1"]),
             ([[3, 2, 1, 2], [2, 1, 3, 2]], &[]),
             ([[0, 2, 0, 0], [0, 0, 0, 0]], &[]),
-            // Several at once, each once.
-            ([[0, 40, 0, 0], [30, 30, 31, 29]], &["P1", "P0-D1"]),
+            // Several at once, each once; without P1, nothing tells the link to D1 from D1.
+            ([[0, 40, 0, 0], [30, 30, 31, 29]], &["P1", "D1 (P0)"]),
         ];
         for (errors, wanted) in cases {
             assert_eq!(two_by_four(errors), wanted, "{errors:?}");
