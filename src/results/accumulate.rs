@@ -206,7 +206,7 @@ impl Accumulator {
         let fairness = assess(&mut sessions);
         let workers = self.workers.rows(&self.worker_names, &info.workers, &facts.workers);
         let spread = workers::spreads(&workers);
-        let transfers = transfers(&facts.transfers);
+        let transfers = transfers(&facts.transfers, &self.signals.time_outs);
         let index = self.index.finish(&self.worker_names, &info.workers, &facts.streams);
         let slow_workers = self.signals.slow_workers(&self.worker_names);
         let causes = diagnose(&Diagnosis {

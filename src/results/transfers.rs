@@ -7,6 +7,9 @@
 //! where it fails more than the other links of its P do, and more than the other links of its D, by the same test among these;
 //! else the better of its P and its D, so that a worker that fails with everybody, or a link that carries most, accuses no link.
 //! What was found is set aside, and the rest is looked at again.
+//!
+//! Time-outs are looked at apart: KV waits where there is load, and no load is on one link alone, so of theirs only links are
+//! named.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +36,8 @@ pub struct Transfers {
     pub total: u64,
     /// Those that failed or timed out.
     pub errors: u64,
+    /// Of these, those whose request ended with a time-out: KV that waited for room on D, or was on the link, for too long.
+    pub timed_out: u64,
     /// Every pair that saw a transfer.
     pub pairs: Vec<TransferRecord>,
     /// Links and workers with improbably many errors, the most telling first; no error is counted to two of them.
@@ -88,16 +93,35 @@ struct Sums {
     errors: u64,
 }
 
+/// Requests by P and D whose KV timed out between them.
+pub(super) type TimeOuts = BTreeMap<(String, String), u64>;
+
 /// Sums the pairs and finds what the errors sit on.
-pub(super) fn transfers(pairs: &[TransferRecord]) -> Transfers {
+pub(super) fn transfers(pairs: &[TransferRecord], time_outs: &TimeOuts) -> Transfers {
+    let timed_out = |pair: &TransferRecord| {
+        let ends = (pair.prefill_worker.clone(), pair.decode_worker.clone());
+        time_outs.get(&ends).map_or(0, |count| *count.min(&pair.errors))
+    };
+    let only = |errors: &dyn Fn(&TransferRecord) -> u64| -> Vec<TransferRecord> {
+        pairs.iter().map(|pair| TransferRecord { errors: errors(pair), ..pair.clone() }).collect()
+    };
+    let mut concentrated = concentrations(&only(&|pair| pair.errors - timed_out(pair)));
+    let waited = concentrations(&only(&timed_out));
+    concentrated.extend(waited.into_iter().filter(|found| found.on == FailingPart::Link));
+    let all = Sums::of(pairs.iter());
+    let timed_out = pairs.iter().map(timed_out).sum();
+    Transfers { total: all.transfers, errors: all.errors, timed_out, pairs: pairs.to_vec(), concentrated }
+}
+
+/// Of the errors of these pairs, the most telling first.
+fn concentrations(pairs: &[TransferRecord]) -> Vec<Concentration> {
     let mut rest: Vec<&TransferRecord> = pairs.iter().collect();
-    let mut concentrated = Vec::new();
+    let mut all_found = Vec::new();
     while let Some(found) = concentration(&rest) {
         rest.retain(|pair| !found.has(pair));
-        concentrated.push(found);
+        all_found.push(found);
     }
-    let all = Sums::of(pairs.iter());
-    Transfers { total: all.transfers, errors: all.errors, pairs: pairs.to_vec(), concentrated }
+    all_found
 }
 
 /// The link or worker that explains the errors of these pairs best, if chance does not.
@@ -250,7 +274,7 @@ mod tests {
             let or = found.only_with.map(|end| format!(" ({end})")).unwrap_or_default();
             ends.collect::<Vec<_>>().join("-") + &or
         };
-        transfers(pairs).concentrated.into_iter().map(words).collect()
+        transfers(pairs, &TimeOuts::new()).concentrated.into_iter().map(words).collect()
     }
 
     /// 2 P and 4 D, 100 transfers on each link, with these errors by P.
@@ -293,6 +317,30 @@ mod tests {
         assert_eq!(named(&[pair(0, 2, 10, 1), pair(1, 2, 10, 0)]), [""; 0], "one is no pattern");
         // An account that has counted errors of transfers it did not count.
         assert_eq!(named(&[pair(0, 0, 0, 9), pair(1, 1, 50, 0)]), ["D0 (P0)"]);
+    }
+
+    #[test]
+    fn time_outs_on_a_worker_are_load_and_on_a_link_alone_are_not() {
+        let pairs = |errors: fn(usize, usize) -> u64| {
+            let all = (0..3).flat_map(|p| (0..4).map(move |d| (p, d)));
+            all.map(|(p, d)| pair(p, d, 100, errors(p, d))).collect::<Vec<_>>()
+        };
+        let found = |pairs: &[TransferRecord], time_outs: &TimeOuts| {
+            let found = transfers(pairs, time_outs);
+            (found.timed_out, found.concentrated.into_iter().map(|one| (one.on, one.errors)).collect::<Vec<_>>())
+        };
+        let time_outs_of = |pairs: &[TransferRecord]| -> TimeOuts {
+            let ends = |pair: &TransferRecord| (pair.prefill_worker.clone(), pair.decode_worker.clone());
+            pairs.iter().map(|pair| (ends(pair), pair.errors)).collect()
+        };
+        let on_d = pairs(|_, d| if d == 3 { 9 } else { 0 });
+        assert_eq!(found(&on_d, &time_outs_of(&on_d)), (27, vec![]));
+        assert_eq!(found(&on_d, &TimeOuts::new()), (0, vec![(FailingPart::Decode, 27)]));
+        let on_link = pairs(|p, d| if (p, d) == (1, 3) { 9 } else { 0 });
+        assert_eq!(found(&on_link, &time_outs_of(&on_link)), (9, vec![(FailingPart::Link, 9)]));
+        // Load on D3 does not hide that P1 breaks off.
+        let both = pairs(|p, d| if d == 3 { 9 } else { 0 } + if p == 1 { 4 } else { 0 });
+        assert_eq!(found(&both, &time_outs_of(&on_d)), (27, vec![(FailingPart::Prefill, 16)]));
     }
 
     /// How often, in 400 runs of 4 P and 5 D with uneven loads, each name is given; `rate` is that of a link.

@@ -18,6 +18,7 @@ use crate::record::{ExecutionMode, ModeReason, RunFacts};
 use crate::results::outcomes::{ErrorGroup, Outcomes};
 use crate::results::seen::Seen;
 use crate::results::stats::share;
+use crate::results::transfers::TimeOuts;
 use crate::results::vocabulary::Vocabulary;
 use crate::results::{IndexUse, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
 
@@ -40,6 +41,7 @@ pub(in crate::results) struct Signals {
     refused: Refused,
     pub(super) through_p: ThroughPrefill,
     paces: Paces,
+    pub time_outs: TimeOuts,
     losses: Losses,
 }
 
@@ -115,6 +117,11 @@ impl Signals {
         }
         self.through_p.add(request);
         self.paces.add(request);
+        if request.error_class == Some(ErrorClass::KvTransferTimeout.as_str())
+            && let (Some(p), Some(d)) = (request.prefill_worker, request.decode_worker_actual)
+        {
+            *self.time_outs.entry((p.word.into(), d.word.into())).or_insert(0) += 1;
+        }
         self.losses.add(request);
         if request.reason == ModeReason::ContextCompacted {
             self.compacted.turns += 1;
@@ -462,8 +469,8 @@ fn open_failures(run: &Diagnosis) -> Option<Cause> {
 }
 
 fn transfer_errors(run: &Diagnosis) -> Option<Cause> {
-    let Transfers { total, errors, concentrated, .. } = run.transfers;
-    let timeouts = class_count(run.errors, ErrorClass::KvTransferTimeout);
+    let Transfers { total, errors, timed_out, concentrated, .. } = run.transfers;
+    let timeouts = *timed_out;
     if !concentrated.is_empty() {
         return Some(Cause::TransferErrorsConcentrated { found: concentrated.clone(), all_errors: *errors, timeouts });
     }

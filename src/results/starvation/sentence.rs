@@ -43,11 +43,7 @@ impl Cause {
             Cause::LinkBinds(held) => held.link_sentence(),
             Cause::DecodeRoomBinds(held) => held.room_sentence(),
             Cause::NextBinder { room } => room.next_sentence(),
-            Cause::LargeSessionsStarve { starved_tokens, other_tokens, .. } => format!(
-                "large sessions starve: mean peak input {} against {} of the others",
-                tokens(*starved_tokens),
-                tokens(*other_tokens)
-            ),
+            Cause::LargeSessionsStarve { starved_tokens, other_tokens, .. } => large(*starved_tokens, *other_tokens),
             Cause::LateSessionsStarve { starved_rank, other_rank, .. } => late(*starved_rank, *other_rank),
             Cause::TimeScaleCompressesGaps { time_scale, short_share, short_share_at_1x } => {
                 compressed(*time_scale, *short_share, *short_share_at_1x)
@@ -87,6 +83,11 @@ impl Cause {
             ),
         }
     }
+}
+
+fn large(starved_tokens: f64, other_tokens: f64) -> String {
+    let (starved, others) = (tokens(starved_tokens), tokens(other_tokens));
+    format!("large sessions starve: mean peak input {starved} against {others} of the others")
 }
 
 fn late(starved_rank: f64, other_rank: f64) -> String {
@@ -296,11 +297,8 @@ impl HandOff {
 
 fn concentrated(found: &[Concentration], all_errors: u64, timeouts: u64) -> String {
     let each: Vec<String> = found.iter().map(Concentration::sentence).collect();
-    format!(
-        "KV transfers fail on {}; {} in all",
-        each.join("; on "),
-        plural(all_errors, "error") + &timed_out(timeouts)
-    )
+    let (on, all) = (each.join("; on "), plural(all_errors, "error"));
+    format!("KV transfers fail on {on}; {all} in all{}", timed_out(timeouts))
 }
 
 /// KV that waits too long is load, where KV that breaks off is not.
