@@ -18,7 +18,7 @@ pub fn count(n: u64) -> String {
 /// `56011` → `56K`, `412` → `412`, `1.25e6` → `1.2M`.
 pub fn tokens(n: f64) -> String {
     match n {
-        n if n < 999.5 => format!("{n:.0}"),
+        n if n < 999.5 => unsigned_nothing(&format!("{n:.0}")),
         n if n < 9_950.0 => format!("{:.1}K", n / 1e3),
         n if n < 999_500.0 => format!("{:.0}K", n / 1e3),
         n => format!("{:.1}M", n / 1e6),
@@ -27,7 +27,26 @@ pub fn tokens(n: f64) -> String {
 
 /// `0.4203` → `42.0 %`.
 pub fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    unsigned_nothing(&format!("{:.1}", share * 100.0)) + " %"
+}
+
+/// The text of a size with the sign of its value; what is rounded to nothing has none.
+pub fn signed(value: f64, size: &str) -> String {
+    let sign = if value > 0.0 { "+" } else { "−" };
+    let is_nothing = !size.contains(|c: char| matches!(c, '1'..='9'));
+    if is_nothing { size.to_owned() } else { format!("{sign}{size}") }
+}
+
+/// The text of a number, without a sign where it is rounded to nothing.
+fn unsigned_nothing(number: &str) -> String {
+    let size = number.strip_prefix('-').unwrap_or(number);
+    let is_nothing = !size.contains(|c: char| matches!(c, '1'..='9'));
+    if is_nothing { size.to_owned() } else { number.to_owned() }
+}
+
+/// 0 for −0, which a sum of nothing and a product with 0 may be.
+pub fn without_zero_sign(value: f64) -> f64 {
+    value + 0.0
 }
 
 /// Two shares, the smaller first, are told as a range: they lie a point or more apart.
@@ -45,7 +64,7 @@ pub fn percent_range(low: f64, high: f64) -> String {
 pub fn seconds(ms: f64) -> String {
     match ms {
         ms if ms > 0.0 && ms < 0.5 => "<0.001 s".into(),
-        ms if ms < 999.5 => format!("{:.3} s", ms / 1e3),
+        ms if ms < 999.5 => unsigned_nothing(&format!("{:.3}", ms / 1e3)) + " s",
         ms if ms < 9_995.0 => format!("{:.2} s", ms / 1e3),
         ms if ms < 99_950.0 => format!("{:.1} s", ms / 1e3),
         ms => format!("{} s", count((ms / 1e3).round() as u64)),
@@ -68,7 +87,7 @@ pub fn fine_time(ms: f64) -> String {
 /// So many a second: two decimals, or two significant digits where those would be zeros: `12.35`, `0.74`, `0.0016`.
 pub fn rate(per_second: f64) -> String {
     let zeros = if per_second > 0.0 { -per_second.log10().floor() } else { 0.0 };
-    format!("{per_second:.*}", zeros.clamp(1.0, 12.0) as usize + 1)
+    unsigned_nothing(&format!("{per_second:.*}", zeros.clamp(1.0, 12.0) as usize + 1))
 }
 
 /// `1 session`, `2 sessions`.
@@ -79,6 +98,22 @@ pub fn plural(n: u64, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_has_no_sign() {
+        for nothing in [0.0, -0.0, -1e-9] {
+            assert_eq!(
+                [tokens(nothing), percent(nothing), seconds(nothing), rate(nothing)],
+                ["0", "0.0 %", "0.000 s", "0.00"],
+                "{nothing:e}"
+            );
+            assert!(!fine_time(nothing).starts_with('-'), "{nothing:e}");
+        }
+        assert_eq!((percent(-0.031), tokens(-5.0)), ("-3.1 %".into(), "-5".into()));
+        let signs = [(0.04, "0.0"), (-0.04, "0.0"), (-0.06, "0.1"), (3.0, "3"), (-0.0, "0 ms")];
+        assert_eq!(signs.map(|(value, size)| signed(value, size)), ["0.0", "0.0", "−0.1", "+3", "0 ms"]);
+        assert!(without_zero_sign(-0.0).is_sign_positive() && without_zero_sign(-1.0) == -1.0);
+    }
 
     #[test]
     fn numbers_read_well() {

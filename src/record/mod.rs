@@ -13,6 +13,7 @@ pub use labels::{ExecutionMode, IndexSight, ModeReason, Outcome};
 pub use ledger::{CandidateScore, LedgerEvent, LedgerKind};
 pub use request::{RequestRecord, SCHEMA_VERSION};
 pub use run::{
-    CacheFacts, HarnessFacts, PromptFacts, RunFacts, SessionFacts, StreamFacts, TransferRecord, WorkerRecord,
+    AnswerFacts, CacheFacts, HarnessFacts, PromptFacts, RunFacts, SessionFacts, StreamFacts, TransferRecord,
+    WorkerRecord,
 };
 pub use target::{RouterFact, TargetFacts, TargetWorker};

@@ -94,8 +94,8 @@ pub struct SessionFacts {
     pub seed_asks: u32,
     /// Those refused.
     pub seed_rejections: u32,
-    /// Of these, refused by the soft cap though the slots of sessions that had ended would have left room under it; null
-    /// where nobody counted them.
+    /// Of these, refused by the soft cap and, by the slots alone, not refused had every session given its own back at its
+    /// end: a slot given back serves the first session refused, until that one's end. Null where nobody counted them.
     #[serde(default)]
     pub refused_by_ended: Option<u32>,
     /// Appends refused by admission.
@@ -196,6 +196,9 @@ pub struct HarnessFacts {
     /// What the servers told of their caches.
     #[serde(default)]
     pub caches: CacheFacts,
+    /// Tokens of answers by the server's count, against the text that came.
+    #[serde(default)]
+    pub answers: AnswerFacts,
     /// Requests served by workers behind the router that the run does not list, by what the target calls them; the 65th
     /// name and those after it are counted as `others`.
     #[serde(default)]
@@ -250,4 +253,16 @@ pub struct CacheFacts {
     pub cached_tokens: u64,
     /// Complete answers that told nothing.
     pub untold: u64,
+}
+
+/// What complete answers told of their own length. A count of 0 beside text contradicts itself: the record has a token for each
+/// chunk with text then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct AnswerFacts {
+    /// Answers with text whose tokens the server counted.
+    pub told: u64,
+    /// Those it counted 0 for.
+    pub uncounted: u64,
+    /// Chunks with text of these.
+    pub chunks: u64,
 }

@@ -90,7 +90,7 @@ pub struct ReplayFacts {
 pub(super) struct SessionStats {
     pub seed_asks: u32,
     pub seed_rejections: u32,
-    /// Those for want of a slot that a session which is over kept.
+    /// Those for want of a slot that would not have been, had sessions given theirs back at their end.
     pub refused_by_ended: u32,
     pub append_rejections: u32,
     pub migrations: u32,

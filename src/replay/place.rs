@@ -46,7 +46,7 @@ impl Replayer<'_> {
     pub(super) fn seed_refused(&mut self, now: Time, request: RequestIx, why: SeedRejection) {
         let session = self.trace.turn(request).session;
         self.stats[session.ix()].seed_rejections += 1;
-        if why == SeedRejection::SessionCap && self.is_full_of_ended(request) {
+        if why == SeedRejection::SessionCap && self.is_refused_by_ended(request) {
             self.stats[session.ix()].refused_by_ended += 1;
         }
         if let Some(selection) = self.turn(request).selection {
@@ -61,11 +61,11 @@ impl Replayer<'_> {
         self.refused(now, request);
     }
 
-    /// Without the slots of sessions that are over, the worker chosen would have one free.
-    fn is_full_of_ended(&self, request: RequestIx) -> bool {
+    /// The session would hold a slot, had those that are over given theirs back.
+    fn is_refused_by_ended(&mut self, request: RequestIx) -> bool {
         let Some(worker) = self.turn(request).selection.map(|chosen| chosen.worker.index) else { return false };
         let cap = soft_cap(&self.config.admission, self.room(worker).usable_tokens, self.size(request));
-        self.table.slots(worker) - self.table.slots_of_ended(worker) < cap
+        self.table.is_refused_by_ended(self.trace.turn(request).session, worker, cap)
     }
 
     /// Admitted: takes the slot, closes what is left of the session elsewhere, opens it here.

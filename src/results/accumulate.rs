@@ -1,7 +1,7 @@
 //! [`Accumulator`]: takes records as they come and ends in a [`RunSummary`].
 //!
-//! Memory grows with sessions, with one E2E value per request and worker and two sizes per refusal of the soft cap, not
-//! with records kept.
+//! Memory grows with sessions, with one E2E value and one pace per request and worker and two sizes per refusal of the soft
+//! cap, not with records kept.
 //! Invariant: planned requests are the sum of the outcomes; anything else is an error, not a footnote.
 
 use thiserror::Error;
@@ -16,6 +16,7 @@ use super::sessions::SessionTallies;
 use super::starvation::{Cause, CauseLine, Diagnosis, Signals, assess, diagnose};
 use super::stats::share;
 use super::summary::{Lengths, RunSummary, SUMMARY_VERSION};
+use super::transfers::transfers;
 use super::vocabulary::Vocabulary;
 use super::workers::{self, WorkerTallies};
 use super::{Batch, Integrity, Metric, Percentile, Percentiles, RunInfo, RunState, Slos};
@@ -205,8 +206,9 @@ impl Accumulator {
         let fairness = assess(&mut sessions);
         let workers = self.workers.rows(&self.worker_names, &info.workers, &facts.workers);
         let spread = workers::spreads(&workers);
-        let transfers = workers::transfers(&facts.transfers);
+        let transfers = transfers(&facts.transfers, &self.signals.time_outs);
         let index = self.index.finish(&self.worker_names, &info.workers, &facts.streams);
+        let slow_workers = self.signals.slow_workers(&self.worker_names);
         let causes = diagnose(&Diagnosis {
             info,
             facts,
@@ -219,6 +221,7 @@ impl Accumulator {
             fairness: &fairness,
             workers: &workers,
             spread: &spread,
+            slow_workers: &slow_workers,
             transfers: &transfers,
             index: index.as_ref(),
         });

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::outcomes::{ErrorGroup, Outcomes};
 use super::{RunInfo, RunState};
 use crate::base::words::{count, plural, seconds};
-use crate::record::{CacheFacts, HarnessFacts, Outcome, PromptFacts};
+use crate::record::{AnswerFacts, CacheFacts, HarnessFacts, Outcome, PromptFacts};
 
 /// Decimals of a per cent at most.
 const MOST_DIGITS: usize = 6;
@@ -232,7 +232,7 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
     let (prompts, warm) = (prompts_note(&harness.prompts), warm_note(&harness.warm_caches));
     let unlisted = unlisted_note(&harness.unlisted_workers);
     let caches = cache_notes(&harness.caches);
-    let first = [busy, late, absent, prompts].into_iter().chain(caches);
+    let first = [busy, late, absent, prompts, answers_note(&harness.answers)].into_iter().chain(caches);
     first.chain([warm, unlisted, throttled, silent, older]).flatten().collect()
 }
 
@@ -252,6 +252,20 @@ fn prompts_note(prompts: &PromptFacts) -> Option<String> {
             plural(compared, "prompt"),
             plural(counted_tokens, "token"),
             count(sent_tokens),
+        )
+    })
+}
+
+/// Text of no tokens is impossible.
+fn answers_note(answers: &AnswerFacts) -> Option<String> {
+    let AnswerFacts { told, uncounted, chunks } = *answers;
+    (uncounted > 0).then(|| {
+        format!(
+            "the server counted 0 tokens in {} of {} with text: taken as one for each of {} with text; figures per token are \
+             not to be trusted",
+            count(uncounted),
+            plural(told, "answer"),
+            plural(chunks, "chunk"),
         )
     })
 }

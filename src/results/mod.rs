@@ -28,6 +28,7 @@ pub mod starvation;
 pub mod stats;
 mod summary;
 pub mod sweep;
+mod transfers;
 mod turns;
 mod vocabulary;
 mod word;
@@ -51,9 +52,10 @@ pub use percentiles::{Percentile, PercentileError, Percentiles};
 pub use read::{RecordError, read_requests};
 pub use sessions::SessionRow;
 pub use starvation::{
-    BusiestLink, Cause, CauseLine, Contrast, CounterDrift, EndedSlots, Fairness, HandOff, HotDecoder, NoHits,
-    PartlyBlind, Pinned, Room, STARVED_BELOW, SlotShortage, Starved,
+    BusiestLink, Cause, CauseLine, Contrast, CounterDrift, EndedSlots, Fairness, HandOff, HotDecoder, NoHits, PaceOf,
+    PartlyBlind, Pinned, Room, STARVED_BELOW, SlotShortage, SlowWorker, Starved,
 };
 pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
+pub use transfers::{Concentration, FailingPart, Transfers};
 pub use word::Word;
-pub use workers::{Concentration, RoleSpread, Transfers, WorkerRow};
+pub use workers::{RoleSpread, WorkerRow};

@@ -28,6 +28,7 @@ pub(super) struct Seen<'a> {
     pub route_mismatch: bool,
     pub placements: u32,
     pub attempts: u32,
+    pub retractions: u32,
     pub scheduled_ns: u64,
     pub sent_ns: Option<u64>,
     pub ended_ns: u64,
@@ -79,6 +80,7 @@ impl<'a> Seen<'a> {
             route_mismatch: record.route_mismatch,
             placements: record.placements,
             attempts: record.attempts,
+            retractions: record.retractions,
             scheduled_ns: record.scheduled_ns,
             sent_ns: record.sent_ns,
             ended_ns: record.ended_ns,
@@ -102,7 +104,7 @@ impl<'a> Seen<'a> {
 }
 
 /// The columns that a [`Seen`] is made of; of every metric there is one more.
-pub(super) const COLUMNS: [&str; 28] = [
+pub(super) const COLUMNS: [&str; 29] = [
     "session_id",
     "prefill_worker",
     "decode_worker_intended",
@@ -115,6 +117,7 @@ pub(super) const COLUMNS: [&str; 28] = [
     "route_mismatch",
     "placements",
     "attempts",
+    "retractions",
     "scheduled_ns",
     "sent_ns",
     "ended_ns",
@@ -164,6 +167,7 @@ pub(super) struct Rows<'a> {
     route_mismatch: Cells<'a, bool>,
     placements: Cells<'a, u32>,
     attempts: Cells<'a, u32>,
+    retractions: Cells<'a, u32>,
     scheduled_ns: Cells<'a, u64>,
     sent_ns: Cells<'a, u64>,
     ended_ns: Cells<'a, u64>,
@@ -234,6 +238,7 @@ impl<'a> Rows<'a> {
             route_mismatch: batch.bool("route_mismatch"),
             placements: batch.u32("placements"),
             attempts: batch.u32("attempts"),
+            retractions: batch.u32("retractions"),
             scheduled_ns: batch.u64("scheduled_ns"),
             sent_ns: batch.u64("sent_ns"),
             ended_ns: batch.u64("ended_ns"),
@@ -276,6 +281,7 @@ impl<'a> Rows<'a> {
             route_mismatch: self.route_mismatch.value(row),
             placements: self.placements.value(row),
             attempts: self.attempts.value(row),
+            retractions: self.retractions.value(row),
             scheduled_ns: self.scheduled_ns.value(row),
             sent_ns: self.sent_ns.get(row),
             ended_ns: self.ended_ns.value(row),

@@ -3,6 +3,7 @@
 //! Pure functions of slices. What has no answer (no values, no spread) is `None`, never NaN.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+use statrs::function::factorial::ln_binomial;
 
 /// Gini coefficient of non-negative values: 0 all equal, towards 1 one has all.
 pub fn gini(values: &[f64]) -> Option<f64> {
@@ -38,6 +39,13 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     finite(values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Middle value, mean of the two middle ones; sorts them.
+pub fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let (below, above) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
+    finite(f64::midpoint(*below, *above))
+}
+
 /// Chance that a value of `a` exceeds one of `b`, ties half (Mann–Whitney): 0.5 no difference, 1 all above, 0 all below.
 pub fn separation(a: &[f64], b: &[f64]) -> Option<f64> {
     let mut b_sorted = b.to_vec();
@@ -66,6 +74,31 @@ pub fn binomial_tail(hits: u64, trials: u64, q: f64) -> f64 {
         tail += term;
     }
     tail.min(1.0)
+}
+
+/// P(X ≥ `hits`) for X hypergeometric: how many of `marked` among `population` are in a sample of `draws` (Fisher's exact
+/// test, one-sided). Exact tail, summed from `hits` away from the mean.
+pub fn hypergeometric_tail(hits: u64, draws: u64, marked: u64, population: u64) -> f64 {
+    let (least, most) = ((draws + marked).saturating_sub(population), draws.min(marked));
+    if hits <= least || hits > most || marked > population || draws > population {
+        return if hits > most { 0.0 } else { 1.0 };
+    }
+    let all = ln_binomial(population, draws);
+    let term = |k: u64| (ln_binomial(marked, k) + ln_binomial(population - marked, draws - k) - all).exp();
+    // Terms fall from here on, so that what is left is soon too small to matter.
+    let sum = |terms: &mut dyn Iterator<Item = u64>| {
+        let mut sum = 0.0;
+        for one in terms.map(term) {
+            sum += one;
+            if one <= sum * f64::EPSILON {
+                break;
+            }
+        }
+        sum
+    };
+    let is_above_mean = u128::from(hits) * u128::from(population) > u128::from(draws) * u128::from(marked);
+    let tail = if is_above_mean { sum(&mut (hits..=most)) } else { 1.0 - sum(&mut (least..hits).rev()) };
+    tail.clamp(0.0, 1.0)
 }
 
 /// Quantile of Student's t within which, on both sides of 0, a share `confidence` lies; `None` without a degree of freedom.
@@ -113,6 +146,7 @@ mod tests {
         assert!(close(bimodality(&[0.0, 0.0, 1.0, 1.0]).unwrap(), 1.0));
         assert!(close(separation(&[3.0, 4.0], &[1.0, 2.0]).unwrap(), 1.0));
         assert!(close(separation(&[1.0], &[1.0]).unwrap(), 0.5));
+        assert_eq!([&mut [3.0, 1.0, 2.0][..], &mut [4.0, 1.0], &mut []].map(median), [Some(2.0), Some(2.5), None]);
         assert!(close(binomial_tail(2, 3, 0.5), 0.5));
         assert!(close(binomial_tail(3, 3, 0.1), 0.001));
     }
@@ -158,6 +192,16 @@ mod tests {
             let pair = |x: &f64, y: &f64| if x > y { 1.0 } else if x == y { 0.5 } else { 0.0 };
             let naive: f64 = a.iter().flat_map(|x| b.iter().map(move |y| pair(x, y))).sum();
             prop_assert!(close(separation(&a, &b).unwrap(), naive / (a.len() * b.len()) as f64));
+        }
+
+        #[test]
+        fn hypergeometric_tails_add_up(population in 1u64..60, draws in 0u64..60, marked in 0u64..60, hits in 0u64..60) {
+            let (draws, marked) = (draws.min(population), marked.min(population));
+            let choose = |n: u64, k: u64| if k > n { 0.0 } else { (1..=k).map(|i| (n - k + i) as f64 / i as f64).product() };
+            let terms = (hits..=draws).map(|k| choose(marked, k) * choose(population - marked, draws - k));
+            let naive = terms.sum::<f64>() / choose(population, draws);
+            let tail = hypergeometric_tail(hits, draws, marked, population);
+            prop_assert!((tail - naive).abs() < 1e-9 * (1.0 + naive), "{} {}", tail, naive);
         }
 
         #[test]

@@ -1,4 +1,4 @@
-//! Per worker and per P→D pair: load, its spread over workers of a role, and where transfers fail.
+//! Per worker: load, and its spread over workers of a role.
 //!
 //! Invariant: every configured worker has a row, also one that got nothing, and means are taken over all of them.
 
@@ -13,14 +13,12 @@ use super::stats::{binomial_tail, share};
 use super::vocabulary::Vocabulary;
 use super::{Metric, Percentile, is_failure};
 use crate::base::{Role, WorkerId};
-use crate::record::{TransferRecord, WorkerRecord};
+use crate::record::WorkerRecord;
 
 /// A worker is marked hot above this multiple of its role's mean.
 const HOT_OVER_MEAN: f64 = 1.5;
-/// Errors of a pair are concentrated when chance explains them with less than this probability …
-const CONCENTRATED_BELOW: f64 = 0.01;
-/// … and there are at least this many.
-const CONCENTRATED_ERRORS: u64 = 3;
+/// … and chance does it with less than this probability.
+const HOT_BELOW: f64 = 0.01;
 
 /// One row of the worker table.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -62,35 +60,6 @@ pub struct RoleSpread {
     pub max_over_mean: Option<f64>,
     /// Largest distance of a worker from the mean, as a share of the mean: 0.1 is ± 10 %.
     pub spread: Option<f64>,
-}
-
-/// KV transfers by P→D pair.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Transfers {
-    /// Transfers begun or waited for.
-    pub total: u64,
-    /// Those that failed or timed out.
-    pub errors: u64,
-    /// Every pair that saw a transfer.
-    pub pairs: Vec<TransferRecord>,
-    /// The pair with improbably many errors, if there is one.
-    pub concentrated: Option<Concentration>,
-}
-
-/// A pair whose errors chance does not explain.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Concentration {
-    /// Prefill worker.
-    pub prefill_worker: String,
-    /// Decode worker.
-    pub decode_worker: String,
-    /// Its errors.
-    pub errors: u64,
-    /// Its transfers.
-    pub transfers: u64,
-    /// Probability of this many errors or more on some pair if errors fell on pairs by their transfers: exact binomial
-    /// tail times the number of pairs, at most 1.
-    pub p_value: f64,
 }
 
 /// All workers, by the number of their name.
@@ -204,56 +173,12 @@ pub(super) fn spreads(rows: &[WorkerRow]) -> Vec<RoleSpread> {
 pub(super) fn is_hot(most: u64, all: u64, workers: u64) -> bool {
     let Some(mean) = share(all, workers) else { return false };
     let p_value = binomial_tail(most, all, 1.0 / workers as f64) * workers as f64;
-    workers > 1 && most as f64 > HOT_OVER_MEAN * mean && p_value < CONCENTRATED_BELOW
-}
-
-/// Sums the pairs and tests whether the errors sit on one of them.
-pub(super) fn transfers(pairs: &[TransferRecord]) -> Transfers {
-    let total = pairs.iter().map(|pair| pair.transfers).sum();
-    let errors = pairs.iter().map(|pair| pair.errors).sum();
-    let test = |pair: &TransferRecord| Concentration {
-        prefill_worker: pair.prefill_worker.clone(),
-        decode_worker: pair.decode_worker.clone(),
-        errors: pair.errors,
-        transfers: pair.transfers,
-        p_value: share(pair.transfers, total)
-            .map_or(1.0, |expected| binomial_tail(pair.errors, errors, expected) * pairs.len() as f64)
-            .min(1.0),
-    };
-    let candidates = pairs.iter().filter(|pair| pair.errors >= CONCENTRATED_ERRORS).map(test);
-    Transfers {
-        total,
-        errors,
-        pairs: pairs.to_vec(),
-        concentrated: candidates
-            .min_by(|a, b| a.p_value.total_cmp(&b.p_value))
-            .filter(|found| found.p_value < CONCENTRATED_BELOW),
-    }
+    workers > 1 && most as f64 > HOT_OVER_MEAN * mean && p_value < HOT_BELOW
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn pair(p: &str, d: &str, transfers: u64, errors: u64) -> TransferRecord {
-        TransferRecord { prefill_worker: p.into(), decode_worker: d.into(), transfers, errors, bytes: 0 }
-    }
-
-    #[test]
-    fn errors_on_one_of_six_pairs_are_concentrated() {
-        let mut pairs: Vec<_> = (0..6).map(|d| pair("P0", &format!("D{d}"), 100, 1)).collect();
-        assert_eq!(transfers(&pairs).concentrated, None);
-        pairs[2].errors = 20;
-        let found = transfers(&pairs).concentrated.unwrap();
-        assert_eq!((found.decode_worker.as_str(), found.errors), ("D2", 20));
-        assert!(found.p_value < 1e-6);
-    }
-
-    #[test]
-    fn one_failed_transfer_is_no_pattern() {
-        let found = transfers(&[pair("P0", "D2", 10, 1), pair("P1", "D2", 10, 0)]);
-        assert_eq!((found.total, found.errors, found.concentrated), (20, 1, None));
-    }
 
     #[test]
     fn workers_sort_by_number() {

@@ -4,6 +4,7 @@
 //! Invariant: a session has at most one residence and at most one slot; the per-worker sets and sums are exactly what
 //! the sessions say.
 
+mod given_back;
 mod state;
 mod table;
 mod worker;

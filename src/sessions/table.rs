@@ -2,6 +2,7 @@
 
 use crate::base::{Dur, SessionIx, Time};
 use crate::kv::BlockTree;
+use crate::sessions::given_back::GivenBack;
 use crate::sessions::worker::WorkerSessions;
 use crate::sessions::{Append, Loss, Residence, SessionState};
 use crate::trace::TurnTrace;
@@ -42,6 +43,7 @@ impl Session {
 pub struct SessionTable {
     sessions: Vec<Session>,
     workers: Vec<WorkerSessions>,
+    given_back: GivenBack,
 }
 
 impl SessionTable {
@@ -58,7 +60,11 @@ impl SessionTable {
             open_on: None,
             contiguous: false,
         };
-        SessionTable { sessions: vec![cold; sessions], workers: vec![WorkerSessions::default(); workers] }
+        SessionTable {
+            sessions: vec![cold; sessions],
+            workers: vec![WorkerSessions::default(); workers],
+            given_back: GivenBack::new(sessions),
+        }
     }
 
     /// Makes room for workers up to `index`.
@@ -102,9 +108,10 @@ impl SessionTable {
         self.workers[usize::from(worker)].slots
     }
 
-    /// Those of them that sessions hold which are over.
-    pub fn slots_of_ended(&self, worker: u16) -> u32 {
-        self.workers[usize::from(worker)].slots_of_ended
+    /// A seed on `worker`, with room for `cap` sessions, is refused for want of a slot: whether it would not have been, had
+    /// every session given its slot back at its end.
+    pub fn is_refused_by_ended(&mut self, session: SessionIx, worker: u16, cap: u32) -> bool {
+        self.given_back.admits(session, worker, cap)
     }
 
     /// Tokens believed resident on a worker.
@@ -172,13 +179,8 @@ impl SessionTable {
 
     /// The session's last turn has ended; a slot that it holds is of no use to it.
     pub fn end_session(&mut self, session: SessionIx, now: Time) {
-        let entry = &mut self.sessions[session.ix()];
-        if entry.over.is_none()
-            && let Some(slot) = entry.slot
-        {
-            self.workers[usize::from(slot.worker)].slots_of_ended += 1;
-        }
-        entry.over.get_or_insert(now);
+        self.sessions[session.ix()].over.get_or_insert(now);
+        self.given_back.end(session);
     }
 
     /// Gives the session a slot on `worker`; one it holds elsewhere is given back. True when it is a new one.
@@ -191,7 +193,9 @@ impl SessionTable {
         let entry = &mut self.sessions[session.ix()];
         entry.slot = Some(Slot { worker, since: now });
         self.workers[usize::from(worker)].slots += 1;
-        self.workers[usize::from(worker)].slots_of_ended += u32::from(entry.over.is_some());
+        if entry.over.is_none() {
+            self.given_back.take(session, worker);
+        }
         self.join_idle(session);
         true
     }
@@ -204,7 +208,7 @@ impl SessionTable {
             entry.slot_hold += now.since(slot.since);
             entry.idle_hold += entry.held_idle(slot, now);
             self.workers[usize::from(slot.worker)].slots -= 1;
-            self.workers[usize::from(slot.worker)].slots_of_ended -= u32::from(entry.over.is_some());
+            self.given_back.release(session, slot.worker);
         }
         self.join_idle(session);
     }
@@ -292,6 +296,7 @@ impl SessionTable {
                 self.release_slot(session, now);
             }
         }
+        self.given_back.gone(worker);
         lost
     }
 
@@ -350,7 +355,6 @@ impl SessionTable {
                 let key = (entry.last_used, session);
                 if entry.slot.is_some_and(|slot| slot.worker == index) {
                     seen.slots += 1;
-                    seen.slots_of_ended += u32::from(entry.over.is_some());
                     if entry.busy == 0 {
                         seen.idle_slots.insert(key);
                     }

@@ -57,18 +57,43 @@ fn a_slot_is_of_no_use_once_its_session_is_over() {
     let mut table = SessionTable::new(2, 1);
     table.take_slot(S, 0, Time(10));
     table.take_slot(SessionIx(1), 0, Time(10));
-    assert_eq!((table.slots(0), table.slots_of_ended(0)), (2, 0));
     table.end_session(S, Time(40));
     table.end_session(S, Time(50));
-    assert_eq!((table.slots(0), table.slots_of_ended(0)), (2, 1), "it ends once, and keeps its slot");
+    assert_eq!(table.slots(0), 2, "it ends once, and keeps its slot");
     assert_eq!(table.slot_hold_after_end(S, Time(100)).ns(), 60);
     assert_eq!(table.slot_hold_after_end(SessionIx(1), Time(100)).ns(), 0);
     table.release_slot(S, Time(110));
-    assert_eq!((table.slots(0), table.slots_of_ended(0)), (1, 0));
+    assert_eq!(table.slots(0), 1);
     assert_eq!((table.slot_hold(S, Time(500)).ns(), table.slot_hold_after_end(S, Time(500)).ns()), (100, 70));
     table.release_slot(SessionIx(1), Time(120));
     table.end_session(SessionIx(1), Time(130));
-    assert_eq!((table.slots_of_ended(0), table.slot_hold_after_end(SessionIx(1), Time(500)).ns()), (0, 0));
+    assert_eq!(table.slot_hold_after_end(SessionIx(1), Time(500)).ns(), 0);
+}
+
+#[test]
+fn a_slot_that_was_given_back_would_serve_one_session_until_its_end() {
+    let [a, b, c, d] = [0, 1, 2, 3].map(SessionIx);
+    let mut table = SessionTable::new(4, 2);
+    table.take_slot(a, 0, Time(10));
+    assert!(!table.is_refused_by_ended(b, 0, 1), "a has not ended");
+    assert!(table.is_refused_by_ended(b, 1, 1), "nobody holds one there, whatever refused it");
+    table.end_session(b, Time(15));
+    table.end_session(a, Time(20));
+    assert!(table.is_refused_by_ended(c, 0, 1), "the slot of a would be free");
+    assert!(!table.is_refused_by_ended(d, 0, 1), "and taken by c");
+    assert!(
+        table.is_refused_by_ended(c, 0, 1) && table.is_refused_by_ended(c, 1, 1),
+        "which would not ask again, anywhere"
+    );
+    assert!(table.is_refused_by_ended(d, 0, 2), "a higher cap has room for both");
+    table.end_session(c, Time(30));
+    assert!(!table.is_refused_by_ended(SessionIx(1), 0, 1), "d has it now");
+    table.gone(0, Time(40));
+    assert!(table.is_refused_by_ended(d, 0, 1), "an empty worker has room again");
+    table.take_slot(d, 1, Time(50));
+    table.release_slot(d, Time(60));
+    assert!(!table.is_refused_by_ended(c, 0, 1), "what it would have had, it keeps");
+    assert_eq!((table.slots(0), table.slots(1)), (0, 0), "none of it changes what is held");
 }
 
 #[test]
@@ -140,7 +165,7 @@ fn down_then_up_as_another_process_is_a_restart() {
 proptest! {
     #[test]
     fn sets_and_sums_are_what_the_sessions_say(
-        steps in prop::collection::vec((0u32..4, 0u16..3, 0u8..11), 0..80),
+        steps in prop::collection::vec((0u32..4, 0u16..3, 0u8..12), 0..80),
     ) {
         let mut table = SessionTable::new(4, 3);
         for (at, (session, worker, what)) in steps.into_iter().enumerate() {
@@ -156,6 +181,7 @@ proptest! {
                 7 => drop(table.gone(worker, now)),
                 8 => drop(table.heard(worker, at as u32, now)),
                 9 => table.end_session(session, now),
+                10 => drop(table.is_refused_by_ended(session, worker, 1)),
                 _ => table.unseed(session),
             }
             prop_assert_eq!(table.check(), Ok(()));

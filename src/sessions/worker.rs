@@ -9,8 +9,6 @@ use crate::base::{SessionIx, Time};
 pub(super) struct WorkerSessions {
     /// Slots taken.
     pub slots: u32,
-    /// Those of sessions that are over.
-    pub slots_of_ended: u32,
     /// Slot holders without a turn in flight.
     pub idle_slots: BTreeSet<(Time, SessionIx)>,
     /// Sessions resident here.

@@ -3,6 +3,7 @@
 //! A test is a small trace, a scenario in the tool's own syntax, and exact times. [`play`] runs it and holds every run to
 //! the laws that hold for all of them ([`laws`]).
 
+mod accused;
 mod bytes;
 mod failures;
 mod faults;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use crate::live::Dialect;
 use crate::live::client::line::locked;
-use crate::record::{CacheFacts, PromptFacts};
+use crate::record::{AnswerFacts, CacheFacts, PromptFacts};
 use crate::scenario::OpenAiApi;
 
 /// Names of workers kept; what more there are is counted under [`OTHERS`].
@@ -33,6 +33,8 @@ pub struct Seen {
     pub prompts: PromptFacts,
     /// Their caches by the server's word.
     pub caches: CacheFacts,
+    /// Their answers by the server's count.
+    pub answers: AnswerFacts,
     /// Requests served by workers that are none of the run's, by what the target calls them.
     pub unlisted_workers: BTreeMap<String, u64>,
 }
@@ -63,6 +65,16 @@ impl Observed {
                     caches.cached_tokens += u64::from(cached);
                 }
             }
+        }
+    }
+
+    /// Takes in a complete answer of so many tokens, and the server's own last count of them.
+    pub fn answer(&self, tokens: u32, counted: Option<u32>) {
+        let Seen { answers, .. } = &mut *locked(&self.seen);
+        answers.told += u64::from(counted.is_some());
+        if counted == Some(0) {
+            answers.uncounted += 1;
+            answers.chunks += u64::from(tokens);
         }
     }
 

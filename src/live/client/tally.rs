@@ -1,6 +1,7 @@
 //! [`Tally`]: what the events of one stream add up to, in either dialect.
 //!
-//! Counts tokens as the server counts them (`meta_info.completion_tokens`, `usage`), else one for each chunk with text;
+//! Counts tokens as the server counts them (`meta_info.completion_tokens`, `usage`), else, also where it counts 0, one for
+//! each chunk with text;
 //! keeps when they came and the engine's verdict. Reads only the fields it needs. Owns no sockets and no time-outs.
 //! Invariants: the runs add up to `tokens`; a success is an end that the engine itself has named, where its form of
 //! answer can.
@@ -42,6 +43,8 @@ pub(super) struct Tally {
     pub cached_tokens: Option<u32>,
     /// Length of the prompt by the server's count.
     pub prompt_tokens: Option<u32>,
+    /// Length of the answer by the server's last count. 0 beside text is no count: what came is counted then.
+    pub told: Option<u32>,
     pub retractions: u16,
     /// What an emulated worker told of itself.
     pub emulated: Option<Box<Emulated>>,
@@ -169,10 +172,11 @@ impl Tally {
     fn generate(&mut self, now: Time, text: Filled, meta: &Meta<'_>) {
         self.names_ends = true;
         match meta.completion_tokens {
+            None | Some(0) if text.0 => self.arrived(now, self.tokens + 1),
             Some(tokens) => self.arrived(now, tokens),
-            None if text.0 => self.arrived(now, self.tokens + 1),
             None => {}
         }
+        self.told = meta.completion_tokens.or(self.told);
         self.prompt_tokens = meta.prompt_tokens.or(self.prompt_tokens);
         self.cached_tokens = meta.cached_tokens.or(self.cached_tokens);
         self.retractions = meta.num_retractions.or(meta.total_retractions).unwrap_or(self.retractions);
@@ -189,6 +193,7 @@ impl Tally {
         let has_text =
             choices.iter().any(|choice| choice.text.0 || choice.delta.as_ref().is_some_and(Delta::is_filled));
         let counted = usage.and_then(|usage| usage.completion_tokens);
+        self.told = counted.or(self.told);
         if has_text || counted.is_some() {
             self.counted = counted;
         }

@@ -44,6 +44,7 @@ pub(super) async fn settle(
     harness.throttled = counters.throttled;
     let seen = turning.wire.seen();
     (harness.prompts, harness.caches, harness.unlisted_workers) = (seen.prompts, seen.caches, seen.unlisted_workers);
+    harness.answers = seen.answers;
     harness.never_answered = never_answered(&turning).await;
     harness.warm_caches = target.warm.iter().map(|(worker, held)| (worker.to_string(), *held)).collect();
     let Done { workers, transfers, .. } = accounts(&turning.wire, target, &mut harness).await;

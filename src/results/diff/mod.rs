@@ -26,5 +26,4 @@ pub use compare::{Comparison, Made, Options, Resampler, RunInput, SideInput, fig
 pub use refuse::{Origin, Refused};
 pub use report::*;
 pub use requests::{COLUMNS, Requests};
-pub(in crate::results) use threshold::signed;
 pub use threshold::{GRAMMAR, Threshold, ThresholdError};

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use super::pairing::Run;
 use super::report::{ModeShift, Split};
 use super::requests::{LATENCIES, NONE};
+use crate::base::words::without_zero_sign;
 use crate::record::ExecutionMode;
 use crate::results::Metric;
 
@@ -53,21 +54,22 @@ fn of_modes(metric: Metric, a: &Modes, b: &Modes) -> Option<Split> {
             share_b,
             mean_a_ms: own_a,
             mean_b_ms: own_b,
-            mix_ms: (share_b - share_a) * ((used_a + used_b) / 2.0 - middle),
-            within_ms: (used_b - used_a) * (share_a + share_b) / 2.0,
+            mix_ms: without_zero_sign((share_b - share_a) * ((used_a + used_b) / 2.0 - middle)),
+            within_ms: without_zero_sign((used_b - used_a) * (share_a + share_b) / 2.0),
         }
     };
     let known = ExecutionMode::ALL.iter().filter(|mode| a.contains_key(mode) || b.contains_key(mode));
     let mut by_mode: Vec<ModeShift> = known.map(shift).collect();
     let size = |shift: &ModeShift| shift.mix_ms.abs() + shift.within_ms.abs();
     by_mode.sort_by(|x, y| size(y).total_cmp(&size(x)));
+    let sum = |of: fn(&ModeShift) -> f64| without_zero_sign(by_mode.iter().map(of).sum());
     Some(Split {
         metric: metric.as_str().into(),
         mean_a_ms: mean_a,
         mean_b_ms: mean_b,
         delta_ms: mean_b - mean_a,
-        mix_ms: by_mode.iter().map(|shift| shift.mix_ms).sum(),
-        within_ms: by_mode.iter().map(|shift| shift.within_ms).sum(),
+        mix_ms: sum(|shift| shift.mix_ms),
+        within_ms: sum(|shift| shift.within_ms),
         by_mode,
     })
 }

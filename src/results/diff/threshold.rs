@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::compare::figure_names;
 use super::report::{MetricDelta, ThresholdResult};
 use crate::base::nearest;
-use crate::base::words::count;
+use crate::base::words::{count, signed};
 use crate::results::{Figure, RunFigure};
 
 /// A condition.
@@ -43,8 +43,19 @@ enum Limit {
     Relative(f64),
 }
 
-/// Decimals of a per cent at most.
-const MOST_DIGITS: usize = 6;
+/// Decimals at most.
+const MOST_DIGITS: usize = 10;
+/// Values that differ by less, or by less than this part of them, are the same: sums in another order differ so.
+const SAME: f64 = 1e-9;
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy)]
+enum Size {
+    /// In per cent, one decimal at least.
+    Percent,
+    /// In the figure's unit, three digits.
+    Own,
+}
 
 /// How conditions are written.
 pub const GRAMMAR: &str = "FIGURE (> | >= | < | <=) [+|-]NUMBER[%]: with a sign the change from A to B, in % of A or in the \
@@ -207,11 +218,12 @@ fn limit(reader: &mut Reader, figure: Figure) -> Result<Limit, ThresholdError> {
 
 impl Operator {
     fn holds(self, value: f64, limit: f64) -> bool {
+        let is_same = (value - limit).abs() <= SAME * value.abs().max(limit.abs()).max(1.0);
         match self {
-            Operator::Greater => value > limit,
-            Operator::GreaterOrEqual => value >= limit,
-            Operator::Less => value < limit,
-            Operator::LessOrEqual => value <= limit,
+            Operator::Greater => value > limit && !is_same,
+            Operator::GreaterOrEqual => value >= limit || is_same,
+            Operator::Less => value < limit && !is_same,
+            Operator::LessOrEqual => value <= limit || is_same,
         }
     }
 }
@@ -236,27 +248,31 @@ impl Threshold {
     }
 
     fn shown(&self, value: f64, limit: f64) -> String {
-        let unit = self.figure.unit();
+        let is_share = self.figure.unit() == "share";
+        let unit = if is_share { String::new() } else { format!(" {}", self.figure.unit()) };
+        let percent = || signed(value, &self.size(value, limit, Size::Percent));
+        let own = || signed(value, &self.size(value, limit, Size::Own));
         match self.limit {
-            Limit::Value(_) if unit == "share" => format!("is {} %", self.in_percent(value, limit)),
-            Limit::Value(_) => format!("is {} {unit}", short(value)),
-            Limit::Change(_) if unit == "share" => {
-                format!("changed by {}", signed(value, &format!("{:.4}", value.abs())))
-            }
-            Limit::Change(_) => format!("changed by {} {unit}", signed(value, &short(value.abs()))),
-            Limit::Relative(_) => format!("changed by {} %", signed(value, &self.in_percent(value, limit))),
+            Limit::Value(_) if is_share => format!("is {} %", percent().trim_start_matches('+')),
+            Limit::Value(_) => format!("is {}{unit}", own().trim_start_matches('+')),
+            Limit::Change(_) => format!("changed by {}{unit}", own()),
+            Limit::Relative(_) => format!("changed by {} %", percent()),
         }
     }
 
-    /// Without its sign; one decimal as in the tables, or as many as show on which side of the limit it is.
-    fn in_percent(&self, value: f64, limit: f64) -> String {
-        let crossed = self.operator.holds(value, limit);
-        let rounded = |digits: &usize| format!("{:.digits$}", value * 100.0, digits = *digits);
-        let tells = |digits: &usize| {
-            rounded(digits).parse().is_ok_and(|shown: f64| self.operator.holds(shown, limit * 100.0) == crossed)
+    /// Without its sign: digits as in the tables, or as many as show on which side of the limit it is.
+    fn size(&self, value: f64, limit: f64, size: Size) -> String {
+        let (scale, least) = match size {
+            Size::Percent => (100.0, 1),
+            Size::Own => (1.0, decimals_of(value)),
         };
-        let digits = (1..MOST_DIGITS).find(tells).unwrap_or(MOST_DIGITS);
-        format!("{:.digits$}", value.abs() * 100.0)
+        let crossed = self.operator.holds(value, limit);
+        let tells = |digits: &usize| {
+            let shown = format!("{:.digits$}", value * scale, digits = *digits).parse::<f64>();
+            shown.is_ok_and(|shown| self.operator.holds(shown / scale, limit) == crossed)
+        };
+        let digits = (least..MOST_DIGITS).find(tells).unwrap_or(MOST_DIGITS);
+        decimal(value.abs() * scale, digits, matches!(size, Size::Own))
     }
 
     fn missing<'m>(&self, metric: Option<&'m MetricDelta>, metrics: &[MetricDelta]) -> &'m str {
@@ -267,16 +283,6 @@ impl Threshold {
         }
         missing(metric)
     }
-}
-
-/// The text of a size with the sign of its value; what is rounded to nothing has none.
-pub(in crate::results) fn signed(value: f64, size: &str) -> String {
-    let sign = match value {
-        _ if !size.contains(|c: char| matches!(c, '1'..='9')) => "",
-        value if value > 0.0 => "+",
-        _ => "−",
-    };
-    format!("{sign}{size}")
 }
 
 /// Nothing to nothing is no change.
@@ -295,14 +301,19 @@ fn missing(metric: Option<&MetricDelta>) -> &str {
     }
 }
 
-/// Three decimals at most, and thousands separators, of what is not negative.
-fn short(value: f64) -> String {
-    if value >= 999.5 {
-        return count(value.round() as u64);
-    }
-    let digits = if value.abs() >= 100.0 { 0 } else { 3 };
+/// So many decimals, with thousands separators, of what is not negative; zeros at its end are left out where they may be.
+fn decimal(value: f64, digits: usize, trims: bool) -> String {
     let text = format!("{value:.digits$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    let (whole, decimals) = text.split_once('.').unwrap_or((&text, ""));
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), count);
+    let decimals = if trims { decimals.trim_end_matches('0') } else { decimals };
+    if decimals.is_empty() { whole } else { format!("{whole}.{decimals}") }
+}
+
+/// Decimals of three significant digits.
+fn decimals_of(value: f64) -> usize {
+    let places = if value == 0.0 { 0 } else { 2 - value.abs().log10().floor() as i64 };
+    usize::try_from(places).unwrap_or(0).min(MOST_DIGITS)
 }
 
 impl fmt::Display for Threshold {
@@ -381,12 +392,42 @@ mod tests {
             text("p99_e2e_ms>+5%", key, 1000.0, 1050.4),
             "p99_e2e_ms changed by +5.04 %: crosses p99_e2e_ms>+5%"
         );
-        assert!(text("p99_e2e_ms>+5", key, 9000.0, 7765.5).starts_with("p99_e2e_ms changed by −1,235 ms: "));
-        assert!(text("direct_share<-0.05", "direct_share", 0.5, 0.4).starts_with("direct_share changed by −0.1000: "));
+        assert!(text("p99_e2e_ms>+5", key, 9000.0, 7765.4).starts_with("p99_e2e_ms changed by −1,235 ms: "));
+        assert!(text("direct_share<-0.05", "direct_share", 0.5, 0.4).starts_with("direct_share changed by −0.1: "));
         let unset = "request_goodput<-5%".parse::<Threshold>().unwrap();
         assert!(unset.judge(&[]).text.contains("--goodput ttft:"), "{}", unset.judge(&[]).text);
         let known = unset.judge(&[metric("slo_attainment", Some(1.0), Some(1.0))]).text;
         assert!(known.contains("left out") && !known.contains("--goodput"), "{known}");
+    }
+
+    #[test]
+    fn a_verdict_has_no_sign_on_nothing_and_no_digit_that_says_nothing() {
+        let text = |expr: &str, a: f64, b: f64| {
+            let threshold = expr.parse::<Threshold>().unwrap();
+            let judged = threshold.judge(&[metric(&threshold.figure.to_string(), Some(a), Some(b))]);
+            (judged.crossed, judged.text.split(": ").next().unwrap().split_once(' ').unwrap().1.to_owned())
+        };
+        let cases = [
+            ("p99_e2e_ms>0", 0.0, -0.0, false, "is 0 ms"),
+            ("p99_e2e_ms>=0", 0.0, -0.0, true, "is 0 ms"),
+            ("bad_share>=0%", 0.0, -0.0, true, "is 0.0 %"),
+            ("bad_share<=-0", 0.1, 0.1, true, "changed by 0"),
+            ("p99_e2e_ms<=-0%", 5.0, 5.0, true, "changed by 0.0 %"),
+            ("p99_e2e_ms<-0%", 1000.0, 999.9, true, "changed by −0.01 %"),
+            ("p99_e2e_ms>20", 1.0, 22.346_217, true, "is 22.3 ms"),
+            ("p99_e2e_ms>22.34", 1.0, 22.346_217, true, "is 22.35 ms"),
+            ("p99_e2e_ms>22.346", 1.0, 22.346_217, true, "is 22.35 ms"),
+            ("p99_e2e_ms>1234567", 1.0, 1_234_567.25, true, "is 1,234,567.2 ms"),
+            ("failed>0", 0.0, 30.0, true, "is 30 requests"),
+            // 7 % of 0.3, and a tenth of it three times, are no more than 7 %.
+            ("p99_e2e_ms>+7%", 0.3, 0.3 * 1.07, false, "changed by +7.0 %"),
+            ("p99_e2e_ms>=+7%", 0.3, 0.3 * 1.07, true, "changed by +7.0 %"),
+            ("p99_e2e_ms>0.3", 0.1, 0.1 + 0.2, false, "is 0.3 ms"),
+            ("direct_share<-0.05", 0.5, 0.449_99, true, "changed by −0.05001"),
+        ];
+        for (expr, a, b, crossed, words) in cases {
+            assert_eq!(text(expr, a, b), (crossed, words.to_owned()), "{expr} from {a} to {b}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::base::WorkerId;
 use crate::base::words::{count, plural};
 use crate::record::TransferRecord;
 use crate::results::render;
-use crate::results::{RunSummary, Transfers};
+use crate::results::{Concentration, RunSummary, Transfers};
 
 /// Most pairs in the matrix; beyond, those with errors are in the table alone.
 const MOST_PAIRS: usize = 2_500;
@@ -36,17 +36,14 @@ pub(super) fn transfers(summary: &RunSummary) -> Html {
 
 fn words(transfers: &Transfers) -> String {
     let all = format!("{} of {} failed", count(transfers.errors), plural(transfers.total, "KV transfer"));
-    match &transfers.concentrated {
-        Some(pair) => format!(
-            "{all}; {} of them on {} → {}, which chance explains with p = {:.0e}.",
-            count(pair.errors),
-            pair.prefill_worker,
-            pair.decode_worker,
-            pair.p_value
-        ),
-        None if transfers.errors > 0 => format!("{all}, on no pair more than chance explains."),
-        None => format!("{all}."),
+    if !transfers.concentrated.is_empty() {
+        let each: Vec<String> = transfers.concentrated.iter().map(Concentration::sentence).collect();
+        return format!("{all}: on {}.", each.join("; on "));
     }
+    if transfers.errors > 0 {
+        return format!("{all}, on no link or worker more than chance explains.");
+    }
+    format!("{all}.")
 }
 
 fn matrix(pairs: &[TransferRecord]) -> Html {

@@ -6,7 +6,7 @@ use super::overview::list;
 use super::replicas::in_unit;
 use super::shell::{Page, Section};
 use super::tables::{Setting, plain, sortable, words};
-use crate::base::words::{count, is_range, percent, percent_range, plural};
+use crate::base::words::{count, is_range, percent, percent_range, plural, signed};
 use crate::results::sweep::{CellState, SweepAxis, SweepGroup, SweepReport};
 use crate::results::{Figure, render};
 
@@ -298,7 +298,11 @@ fn predicted(report: &SweepReport) -> Option<Drawing> {
         says += &format!("; furthest off is {point}: {range} predicted, {} observed", percent(*observed));
     }
     let row = |point: &Prediction| {
-        let off = if point.off == 0.0 { "–".to_owned() } else { format!("{:+.1}", point.off * 100.0) };
+        let off = if point.off == 0.0 {
+            "–".to_owned()
+        } else {
+            signed(point.off, &format!("{:.1}", point.off.abs() * 100.0))
+        };
         vec![point.point.clone(), percent_range(point.low, point.high), percent(point.observed), off]
     };
     let rows = points.iter().take(MOST_POINTS).map(row);

@@ -71,6 +71,11 @@ pub enum Cause {
         /// Scenario keys that relieve it.
         remedy: String,
     },
+    /// Workers that take longer than their peers for like work.
+    SlowWorkers {
+        /// Which: of P by their prefills, of the others by their answers.
+        workers: Vec<SlowWorker>,
+    },
     /// Most of the time to the first token of turns through P is spent in its queue.
     PrefillQueue {
         /// Ok turns through P.
@@ -134,13 +139,14 @@ pub enum Cause {
         /// Turns that a limit of the client ended while an open was unanswered: they took no path.
         given_up: u64,
     },
-    /// Transfers fail on one pair.
+    /// Transfers fail on links or workers.
     TransferErrorsConcentrated {
-        /// The pair.
-        #[serde(flatten)]
-        pair: Concentration,
-        /// Errors on all pairs.
+        /// Which, the most telling first.
+        found: Vec<Concentration>,
+        /// Errors on all links.
         all_errors: u64,
+        /// Requests that ended with a time-out of theirs: KV that waited for room on D, or was on the link, for too long.
+        timeouts: u64,
     },
     /// Transfers fail here and there.
     TransferErrors {
@@ -148,6 +154,8 @@ pub enum Cause {
         errors: u64,
         /// Transfers.
         transfers: u64,
+        /// Requests that ended with a time-out of theirs: KV that waited for room on D, or was on the link, for too long.
+        timeouts: u64,
     },
     /// Requests larger than the server takes.
     ContextLimitRefusals {
@@ -270,7 +278,8 @@ pub struct EndedSlots {
     pub after_end_s: f64,
     /// `after_end_s / held_s`, 0 to 1.
     pub share: f64,
-    /// Seeds and reseeds refused for want of such a slot.
+    /// Seeds and reseeds that were refused and, by the slots alone, would not have been without it: each slot given back
+    /// serves one session, until that one's end.
     pub refusals: u64,
     /// Sessions that were refused so.
     pub sessions: u64,
@@ -303,6 +312,31 @@ pub struct HandOff {
     pub hot: Option<HotDecoder>,
     /// Scenario keys that relieve it.
     pub remedy: String,
+}
+
+/// A worker that takes longer than its peers for like work.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct SlowWorker {
+    /// Its name.
+    pub worker: String,
+    /// What was compared: its time per token of this kind.
+    pub pace: PaceOf,
+    /// Median, over the turns compared, of its time over the median time of its peers for like work: at least 1.5.
+    pub factor: f64,
+    /// Its turns that peers had the like of.
+    pub compared: u64,
+    /// Its turns of this kind: prefills, or answers.
+    pub turns: u64,
+}
+
+/// What a worker's time is counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PaceOf {
+    /// Prefill: token of the prompt that was not cached.
+    ComputedToken,
+    /// Decode: token of the answer, after the first.
+    AnswerToken,
 }
 
 /// The link in use most: the egress of a P or the ingress of a D.

@@ -6,16 +6,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cause::{
-    Cause, CauseLine, CounterDrift, EndedSlots, HotDecoder, NoHits, PartlyBlind, Room, SlotShortage, turns_worth,
+    Cause, CauseLine, CounterDrift, EndedSlots, HotDecoder, NoHits, PartlyBlind, Room, SlotShortage, SlowWorker,
+    turns_worth,
 };
 use super::contrast::{Contrast, tells_apart};
 use super::fairness::Fairness;
+use super::pace::Paces;
 use super::prefill::{self, ThroughPrefill};
 use crate::protocol::ErrorClass;
 use crate::record::{ExecutionMode, ModeReason, RunFacts};
 use crate::results::outcomes::{ErrorGroup, Outcomes};
 use crate::results::seen::Seen;
 use crate::results::stats::share;
+use crate::results::transfers::TimeOuts;
+use crate::results::vocabulary::Vocabulary;
 use crate::results::{IndexUse, RoleSpread, RunInfo, SessionRow, SlotFacts, Transfers, WorkerRow, workers};
 
 /// Short gaps matter when the time scale adds at least this share of them.
@@ -36,6 +40,8 @@ pub(in crate::results) struct Signals {
     compacted: Affected,
     refused: Refused,
     pub(super) through_p: ThroughPrefill,
+    paces: Paces,
+    pub time_outs: TimeOuts,
     losses: Losses,
 }
 
@@ -93,6 +99,7 @@ pub(in crate::results) struct Diagnosis<'a> {
     pub fairness: &'a Fairness,
     pub workers: &'a [WorkerRow],
     pub spread: &'a [RoleSpread],
+    pub slow_workers: &'a [SlowWorker],
     pub transfers: &'a Transfers,
     pub index: Option<&'a IndexUse>,
 }
@@ -109,6 +116,12 @@ impl Signals {
             self.cap_refusals.push(Asked { full: context, incremental });
         }
         self.through_p.add(request);
+        self.paces.add(request);
+        if request.error_class == Some(ErrorClass::KvTransferTimeout.as_str())
+            && let (Some(p), Some(d)) = (request.prefill_worker, request.decode_worker_actual)
+        {
+            *self.time_outs.entry((p.word.into(), d.word.into())).or_insert(0) += 1;
+        }
         self.losses.add(request);
         if request.reason == ModeReason::ContextCompacted {
             self.compacted.turns += 1;
@@ -121,6 +134,11 @@ impl Signals {
             self.refused.smallest_tokens =
                 Some(self.refused.smallest_tokens.map_or(context, |least| least.min(context)));
         }
+    }
+
+    /// Workers that were slow in the requests added so far; names are by number.
+    pub(in crate::results) fn slow_workers(&mut self, names: &Vocabulary) -> Vec<SlowWorker> {
+        self.paces.slow(names)
     }
 
     fn mode(&self, mode: ExecutionMode) -> u64 {
@@ -160,7 +178,7 @@ impl Losses {
 
 /// All causes found, the weightiest first.
 pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
-    let rules: [fn(&Diagnosis) -> Option<Cause>; 22] = [
+    let rules: [fn(&Diagnosis) -> Option<Cause>; 23] = [
         nothing_completed,
         load_only,
         partly_blind,
@@ -175,6 +193,7 @@ pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
         context_limit,
         restarts,
         compaction,
+        slow_workers,
         prefill::prefill_queue,
         prefill::link,
         prefill::decode_room,
@@ -204,12 +223,15 @@ fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
         Cause::LinkBinds(held) | Cause::DecodeRoomBinds(held) => held.turns_worth(),
         Cause::CapacityBinds { refusals, reseeds_after_trim, .. } => refusals + reseeds_after_trim,
         Cause::OpenFailures { extra_placements, fallbacks, given_up } => extra_placements + fallbacks + given_up,
-        Cause::TransferErrorsConcentrated { all_errors, .. } => *all_errors,
+        Cause::TransferErrorsConcentrated { found, .. } => found.iter().map(|one| one.errors).sum(),
         Cause::ContextLimitRefusals { requests, .. } => *requests,
         Cause::WorkerRestarts { reseeds, lost_requests, reseeds_after_loss, .. } => {
             reseeds + lost_requests + reseeds_after_loss
         }
         Cause::ContextCompacted { turns, .. } => *turns,
+        Cause::SlowWorkers { workers } => {
+            workers.iter().map(|slow| (slow.turns as f64 * (1.0 - 1.0 / slow.factor)) as u64).sum()
+        }
         Cause::PrefillQueue { turns, mean_queue_ms, mean_ttft_ms, .. } => {
             turns_worth(*turns, *mean_queue_ms, *mean_ttft_ms)
         }
@@ -447,11 +469,12 @@ fn open_failures(run: &Diagnosis) -> Option<Cause> {
 }
 
 fn transfer_errors(run: &Diagnosis) -> Option<Cause> {
-    let Transfers { total, errors, concentrated, .. } = run.transfers;
-    match concentrated {
-        Some(pair) => Some(Cause::TransferErrorsConcentrated { pair: pair.clone(), all_errors: *errors }),
-        None => (*errors > 0).then_some(Cause::TransferErrors { errors: *errors, transfers: *total }),
+    let Transfers { total, errors, timed_out, concentrated, .. } = run.transfers;
+    let timeouts = *timed_out;
+    if !concentrated.is_empty() {
+        return Some(Cause::TransferErrorsConcentrated { found: concentrated.clone(), all_errors: *errors, timeouts });
     }
+    (*errors > 0).then_some(Cause::TransferErrors { errors: *errors, transfers: *total, timeouts })
 }
 
 fn context_limit(run: &Diagnosis) -> Option<Cause> {
@@ -478,6 +501,10 @@ fn restarts(run: &Diagnosis) -> Option<Cause> {
         reseeds_after_loss: lost.iter().filter(|loss| loss.reseeded).count() as u64,
         workers,
     })
+}
+
+fn slow_workers(run: &Diagnosis) -> Option<Cause> {
+    (!run.slow_workers.is_empty()).then(|| Cause::SlowWorkers { workers: run.slow_workers.to_vec() })
 }
 
 fn idle_workers(run: &Diagnosis) -> Option<Cause> {

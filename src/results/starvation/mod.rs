@@ -11,6 +11,7 @@ mod cause;
 mod contrast;
 mod diagnose;
 mod fairness;
+mod pace;
 mod prefill;
 mod sentence;
 mod starved;
@@ -18,8 +19,8 @@ mod starved;
 mod tests;
 
 pub use cause::{
-    BusiestLink, Cause, CauseLine, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, PartlyBlind, Room,
-    SlotShortage,
+    BusiestLink, Cause, CauseLine, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, PaceOf, PartlyBlind, Room,
+    SlotShortage, SlowWorker,
 };
 pub use contrast::{Contrast, tells_apart};
 pub(in crate::results) use diagnose::{Diagnosis, Signals, diagnose};

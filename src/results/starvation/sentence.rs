@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::cause::{Cause, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, PartlyBlind, Room, SlotShortage};
+use super::cause::{
+    Cause, CounterDrift, EndedSlots, HandOff, HotDecoder, NoHits, PaceOf, PartlyBlind, Room, SlotShortage, SlowWorker,
+};
 use crate::base::words::{count, percent, plural, seconds, tokens};
 use crate::results::Concentration;
 
@@ -36,15 +38,12 @@ impl Cause {
                 seconds(*mean_ttft_ms),
                 prefillers(*workers, *busy_share, *queue_peak)
             ),
+            Cause::SlowWorkers { workers } => slow(workers),
             Cause::EndedSessionsHoldSlots(ended) => ended.sentence(),
             Cause::LinkBinds(held) => held.link_sentence(),
             Cause::DecodeRoomBinds(held) => held.room_sentence(),
             Cause::NextBinder { room } => room.next_sentence(),
-            Cause::LargeSessionsStarve { starved_tokens, other_tokens, .. } => format!(
-                "large sessions starve: mean peak input {} against {} of the others",
-                tokens(*starved_tokens),
-                tokens(*other_tokens)
-            ),
+            Cause::LargeSessionsStarve { starved_tokens, other_tokens, .. } => large(*starved_tokens, *other_tokens),
             Cause::LateSessionsStarve { starved_rank, other_rank, .. } => late(*starved_rank, *other_rank),
             Cause::TimeScaleCompressesGaps { time_scale, short_share, short_share_at_1x } => {
                 compressed(*time_scale, *short_share, *short_share_at_1x)
@@ -52,8 +51,10 @@ impl Cause {
             Cause::OpenFailures { extra_placements, fallbacks, given_up } => {
                 open_failures(*extra_placements, *fallbacks, *given_up)
             }
-            Cause::TransferErrorsConcentrated { pair, all_errors } => concentrated(pair, *all_errors),
-            Cause::TransferErrors { errors, transfers } => scattered(*errors, *transfers),
+            Cause::TransferErrorsConcentrated { found, all_errors, timeouts } => {
+                concentrated(found, *all_errors, *timeouts)
+            }
+            Cause::TransferErrors { errors, transfers, timeouts } => scattered(*errors, *transfers, *timeouts),
             Cause::ContextLimitRefusals { requests, sessions, smallest_tokens } => format!(
                 "{} of {} refused for the context limit or pool; the smallest asks {} tokens",
                 plural(*requests, "request"),
@@ -84,6 +85,11 @@ impl Cause {
     }
 }
 
+fn large(starved_tokens: f64, other_tokens: f64) -> String {
+    let (starved, others) = (tokens(starved_tokens), tokens(other_tokens));
+    format!("large sessions starve: mean peak input {starved} against {others} of the others")
+}
+
 fn late(starved_rank: f64, other_rank: f64) -> String {
     format!("late sessions starve: mean arrival rank {starved_rank:.1} against {other_rank:.1} of the others")
 }
@@ -108,9 +114,22 @@ fn open_failures(extra_placements: u64, fallbacks: u64, given_up: u64) -> String
     format!("open_session failed: {}", some_of(&[placed, plain, unanswered]))
 }
 
-fn scattered(errors: u64, transfers: u64) -> String {
-    let spread = if errors > 1 { ", on no pair more than chance explains" } else { "" };
-    format!("{} of {} failed{spread}", count(errors), plural(transfers, "KV transfer"))
+fn scattered(errors: u64, transfers: u64, timeouts: u64) -> String {
+    let spread = if errors > 1 { ", on no link or worker more than chance explains" } else { "" };
+    format!("{} of {} failed{spread}{}", count(errors), plural(transfers, "KV transfer"), timed_out(timeouts))
+}
+
+fn slow(workers: &[SlowWorker]) -> String {
+    let each = workers.iter().map(|slow| {
+        let (per, of) = match slow.pace {
+            PaceOf::ComputedToken => ("computed token", "prefill"),
+            PaceOf::AnswerToken => ("answer token", "answer"),
+        };
+        let (factor, compared) = (slow.factor, count(slow.compared));
+        let of = plural(slow.turns, of);
+        format!("{} takes {factor:.1} times as long as its peers per {per} ({compared} of {of} compared)", slow.worker)
+    });
+    format!("slow for like work: {}", each.collect::<Vec<_>>().join("; "))
 }
 
 fn prefillers(workers: u64, busy_share: Option<f64>, queue_peak: Option<u64>) -> String {
@@ -276,16 +295,15 @@ impl HandOff {
     }
 }
 
-fn concentrated(pair: &Concentration, all_errors: u64) -> String {
-    format!(
-        "KV transfers fail on {} → {}: {} of {} errors on {} (p = {:.0e})",
-        pair.prefill_worker,
-        pair.decode_worker,
-        count(pair.errors),
-        count(all_errors),
-        plural(pair.transfers, "transfer"),
-        pair.p_value
-    )
+fn concentrated(found: &[Concentration], all_errors: u64, timeouts: u64) -> String {
+    let each: Vec<String> = found.iter().map(Concentration::sentence).collect();
+    let (on, all) = (each.join("; on "), plural(all_errors, "error"));
+    format!("KV transfers fail on {on}; {all} in all{}", timed_out(timeouts))
+}
+
+/// KV that waits too long is load, where KV that breaks off is not.
+fn timed_out(timeouts: u64) -> String {
+    if timeouts > 0 { format!("; KV waited or moved too long for {}", count(timeouts)) } else { String::new() }
 }
 
 impl Room {

@@ -212,7 +212,7 @@ fn turns_held_up_weigh_with_turns_that_lost_their_path_and_what_chance_explains_
     assert_eq!(at("turns through P wait"), 0, "{all:#?}");
     assert_eq!(at("turns fell back"), 1, "{all:#?}");
     assert!(at("1 request of 1 session refused") < at("nothing was lost"), "{all:#?}");
-    assert_eq!(at("on no pair more than chance explains"), all.len() - 1, "{all:#?}");
+    assert_eq!(at("on no link or worker more than chance explains"), all.len() - 1, "{all:#?}");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use pdreplay::base::{Dur, Time};
 use pdreplay::protocol::TokenRun;
 use pdreplay::record::{
-    CacheFacts, ExecutionMode, HarnessFacts, ModeReason, Outcome, PromptFacts, RequestRecord, RunFacts, SessionFacts,
-    TransferRecord, WorkerRecord,
+    AnswerFacts, CacheFacts, ExecutionMode, HarnessFacts, ModeReason, Outcome, PromptFacts, RequestRecord, RunFacts,
+    SessionFacts, TransferRecord, WorkerRecord,
 };
 use pdreplay::results::render::{self, Extras, Format, Style};
 use pdreplay::results::{
@@ -328,6 +328,20 @@ fn other_prompts_and_workers_than_the_runs_are_told_once_with_their_figures() {
         prompts: PromptFacts { compared: 60, ..PromptFacts::default() },
         ..HarnessFacts::default()
     });
+    assert_eq!(story.summary().integrity.notes, Vec::<String>::new());
+}
+
+#[test]
+fn text_that_a_server_counted_no_token_of_is_noted() {
+    let mut story = story();
+    let answers = AnswerFacts { told: 60, uncounted: 3, chunks: 1200 };
+    story.facts.harness = Some(HarnessFacts { answers, ..HarnessFacts::default() });
+    let said =
+        "the server counted 0 tokens in 3 of 60 answers with text: taken as one for each of 1,200 chunks with text;";
+    let notes = story.summary().integrity.notes;
+    assert!(notes.len() == 1 && notes[0].starts_with(said), "{notes:#?}");
+    story.facts.harness =
+        Some(HarnessFacts { answers: AnswerFacts { told: 60, ..AnswerFacts::default() }, ..HarnessFacts::default() });
     assert_eq!(story.summary().integrity.notes, Vec::<String>::new());
 }
 

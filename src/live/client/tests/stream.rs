@@ -222,6 +222,46 @@ fn the_servers_last_count_is_the_count() {
 }
 
 #[test]
+fn a_count_of_0_beside_text_is_no_count() {
+    let zero = "{\"prompt_tokens\":100,\"completion_tokens\":0}";
+    let usage = format!("data: {{\"choices\":[],\"usage\":{zero}}}\n\n");
+    let text = || Script::stream().then(0, &token("a")).then(0, &token("b"));
+
+    let cases = [
+        (CHAT, text().then(0, &chunk("{}", "\"length\"", zero)), 2, 1),
+        (CHAT, text().then(0, &chunk("{}", "\"length\"", "null")).then(0, &usage), 2, 1),
+        (CHAT, text().then(0, &chunk(r#"{"content":"c"}"#, "\"length\"", zero)), 3, 1),
+        (
+            Dialect::Generate,
+            Script::stream().then(0, &generate_event(0, "null")).then(0, &generate_event(0, r#"{"type":"length"}"#)),
+            2,
+            1,
+        ),
+        // It is the last word that counts.
+        (
+            Dialect::Generate,
+            Script::stream().then(0, &generate_event(0, "null")).then(0, &generate_event(3, r#"{"type":"length"}"#)),
+            3,
+            0,
+        ),
+        (CHAT, text().then(0, &chunk("{}", "\"length\"", "{\"completion_tokens\":2}")), 2, 0),
+    ];
+    for (at, (dialect, script, tokens, uncounted)) in cases.into_iter().enumerate() {
+        block_on(async {
+            let script = script.then(0, DONE);
+            let fake = Fake::start(move |_| script.clone()).await;
+            let trace = two_turns();
+            let mut rig = Rig::new(&trace, crate::live::Target { dialect, ..target(&[&fake.url]) });
+            let answer = rig.finish(generate_of(&trace, 0)).await;
+            assert_eq!((&answer.finish, answer.output_tokens), (&Finish::Length, tokens), "case {at}");
+            let chunks = u64::from(tokens) * uncounted;
+            let facts = crate::record::AnswerFacts { told: 1, uncounted, chunks };
+            assert_eq!(rig.client.seen().answers, facts, "case {at}");
+        });
+    }
+}
+
+#[test]
 fn an_end_without_a_token_is_no_output() {
     let stop = chunk("{}", "\"stop\"", "{\"completion_tokens\":0}");
     for script in [Script::stream().then(0, DONE), Script::stream().then(0, &stop).then(0, DONE)] {

@@ -3,11 +3,10 @@
 use serde::Serialize;
 
 use super::Shown;
-use crate::base::words::{count, fine_time, percent, rate, seconds, tokens};
+use crate::base::words::{self, count, fine_time, percent, rate, seconds, tokens};
 use crate::results::RunFigure;
 use crate::results::diff::{
     DeltaVerdict, DiffReport, MetricDelta, SessionDelta, SessionSide, Split, StarvationChange, Transition,
-    signed as with_sign,
 };
 use crate::results::render::table::{Cell, Column, Table};
 
@@ -198,7 +197,7 @@ pub(in crate::results) fn signed(value: f64, unit: &str) -> String {
         "share" => format!("{:.1} points", value.abs() * 100.0),
         unit => shown(value.abs(), unit),
     };
-    with_sign(value, &text)
+    words::signed(value, &text)
 }
 
 /// What chance makes of a change.
