@@ -76,21 +76,19 @@ pub fn drive(job: Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut Sto
     let outcome = caught(|| run_and_write(job, ready, folder, &mut info, watch));
     let wall_seconds = began.elapsed().as_secs_f64();
     manifest.stamp(wall_seconds);
-    match outcome {
-        Ok((summary, facts, files)) => {
-            let exit = exit_of(&summary, signals);
-            manifest.end(info, facts, files, exit);
-            write_manifest(folder, &manifest)?;
-            watch.lap(Stage::Write);
-            Ok(Finished { summary, exit, wall_seconds })
-        }
-        Err(failure) => {
-            manifest.fail(&failure);
-            // The disk that refused the records may refuse this, too; the first failure is the one to tell.
-            let _ = write_manifest(folder, &manifest);
-            Err(failure)
-        }
-    }
+    let ended = outcome.and_then(|(summary, facts, files)| {
+        let exit = exit_of(&summary, signals);
+        let mut manifest = manifest.clone();
+        manifest.end(info, facts, files, exit);
+        write_manifest(folder, &manifest)?;
+        watch.lap(Stage::Write);
+        Ok(Finished { summary, exit, wall_seconds })
+    });
+    ended.inspect_err(|failure| {
+        manifest.fail(failure);
+        // The disk that refused the records may refuse this, too; the first failure is the one to tell.
+        let _ = write_manifest(folder, &manifest);
+    })
 }
 
 /// A panic inside a run is a failure of that run; what it said is on stderr, with its place.

@@ -348,6 +348,10 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>, pause_over: Option<(f64, f6
             count(outcomes.cancelled),
             count(outcomes.skipped)
         )),
+        RunState::Unfinished if outcomes.total() == *planned => notes.push(format!(
+            "the run has not come to its end, though each of its {} has a record",
+            plural(*planned, "request")
+        )),
         RunState::Unfinished => notes.push(format!(
             "the run has not come to its end: {} of {} requests have a record, the rest is unaccounted for",
             count(outcomes.total()),

@@ -12,6 +12,7 @@ mod end;
 mod harness;
 mod health;
 mod relay;
+mod teller;
 mod turn;
 
 #[cfg(test)]

@@ -90,11 +90,14 @@ struct Keeper {
     idles: usize,
     break_after: Option<usize>,
     fail_after: Option<usize>,
+    /// Time that a record takes it.
+    takes: Duration,
 }
 
 impl Observer for Keeper {
     fn record(&mut self, record: &RequestRecord, _: &[TokenRun]) -> io::Result<()> {
         self.records.push(record.clone());
+        std::thread::sleep(self.takes);
         if self.fail_after == Some(self.records.len()) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
@@ -136,8 +139,8 @@ struct Played {
     took: Time,
 }
 
-fn play(trace: &Trace, keeper: Keeper, takes_ms: u64, hangs: &[u32], drain: Duration) -> Played {
-    let wire = |heard, clock| Memory {
+fn memory(heard: mpsc::Sender<Heard>, clock: Clock, takes_ms: u64, hangs: &[u32]) -> Memory {
+    Memory {
         heard,
         clock,
         waits: Duration::ZERO,
@@ -145,22 +148,37 @@ fn play(trace: &Trace, keeper: Keeper, takes_ms: u64, hangs: &[u32], drain: Dura
         takes: Duration::from_millis(takes_ms),
         hangs: hangs.iter().copied().map(RequestIx).collect(),
         aborted: Vec::new(),
-    };
-    play_on(trace, keeper, wire, |wire| wire.aborted, drain)
+    }
+}
+
+fn play(trace: &Trace, keeper: Keeper, takes_ms: u64, hangs: &[u32], drain: Duration) -> Played {
+    play_on(trace, keeper, |heard, clock| memory(heard, clock, takes_ms, hangs), |wire| wire.aborted, drain)
 }
 
 fn play_on<W: Wire>(
+    trace: &Trace,
+    keeper: Keeper,
+    wire: impl FnOnce(mpsc::Sender<Heard>, Clock) -> W + Send,
+    aborted: impl FnOnce(W) -> Vec<RequestIx> + Send,
+    drain: Duration,
+) -> Played {
+    play_through(trace, keeper, wire, aborted, drain, TOLD)
+}
+
+/// With room for so many messages to the observer.
+fn play_through<W: Wire>(
     trace: &Trace,
     mut keeper: Keeper,
     wire: impl FnOnce(mpsc::Sender<Heard>, Clock) -> W + Send,
     aborted: impl FnOnce(W) -> Vec<RequestIx> + Send,
     drain: Duration,
+    room: usize,
 ) -> Played {
     let scenario =
         "replay.mechanism = 'dp'\ncluster = { prefill = 0, decode = 0, colocated = 2 }\npolicy.name = 'default'";
     let setup = Setup::new(&load_text("s.toml", scenario).unwrap(), trace, "id").unwrap();
     let clock = Clock::start(1.0);
-    let (told, tells) = sync_channel(TOLD);
+    let (told, tells) = sync_channel(room);
     let (halt, halted) = oneshot::channel();
     let ideal_hits = vec![0; trace.turns.len()];
     let mut failed = false;
@@ -212,6 +230,18 @@ fn a_break_lets_what_is_in_flight_end_and_sends_no_more() {
     assert_eq!(played.keeper.records.len(), 12);
     assert_eq!(count(&played, Outcome::Cancelled), 0);
     assert!(count(&played, Outcome::Ok) >= 4 && count(&played, Outcome::Skipped) > 0);
+}
+
+#[test]
+fn a_slow_observer_takes_nothing_from_what_is_in_flight_at_a_break() {
+    let keeper = Keeper { break_after: Some(1), takes: Duration::from_millis(30), ..Keeper::default() };
+    let wire = |heard, clock| memory(heard, clock, 100, &[]);
+    let drain = Duration::from_secs(2);
+    // Its 120 records take the observer longer than the drain.
+    let played = play_through(&trace(40), keeper, wire, |wire| wire.aborted, drain, 2);
+    assert!(played.broken_off && played.keeper.records.len() == 120);
+    assert!(count(&played, Outcome::Skipped) > 100, "they wait in memory");
+    assert_eq!(count(&played, Outcome::Cancelled), 0);
 }
 
 #[test]

@@ -5,7 +5,6 @@
 //! tasks run.
 
 use std::io;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use tokio::select;
@@ -20,6 +19,7 @@ use crate::live::client::Client;
 use crate::live::clock::{Alarm, Clock};
 use crate::live::driver::Ends;
 use crate::live::driver::relay::{Halt, Told};
+use crate::live::driver::teller::{Gone, Teller};
 use crate::protocol::{Action, Event, WorkerState};
 use crate::record::{LedgerEvent, LedgerKind};
 use crate::replay::{Progress, Replayer};
@@ -55,7 +55,7 @@ pub(super) struct Turning<'t, W> {
     /// Workers that have not answered so far, of those that did not before the run.
     pub absent: Vec<WorkerId>,
     hears: mpsc::Receiver<Heard>,
-    told: SyncSender<Told>,
+    told: Teller,
     halted: oneshot::Receiver<Halt>,
     /// Nobody takes anything any more.
     deaf: bool,
@@ -74,7 +74,7 @@ impl<'t, W: Wire> Turning<'t, W> {
             broken_off: false,
             absent: Vec::new(),
             hears,
-            told,
+            told: Teller::new(told),
             halted,
             deaf: false,
             drain: clock.of_wall(drain),
@@ -100,6 +100,8 @@ impl<'t, W: Wire> Turning<'t, W> {
             self.look_around();
         }
         self.tell_progress();
+        let settled = self.told.settle();
+        self.heed(settled);
         Ok(self)
     }
 
@@ -138,6 +140,8 @@ impl<'t, W: Wire> Turning<'t, W> {
             Err(TryRecvError::Closed) => self.halt(Halt::Now),
             Err(TryRecvError::Empty) => {}
         }
+        let passed = self.told.pass_on();
+        self.heed(passed);
         let now = self.clock.now();
         self.replayer.handle_timeout(now);
         if self.drained_at.is_some_and(|at| now >= at) {
@@ -152,6 +156,7 @@ impl<'t, W: Wire> Turning<'t, W> {
 
     fn halt(&mut self, halt: Halt) {
         self.broken_off = true;
+        self.told.hurry();
         match halt {
             Halt::Drain => {
                 self.hear_all();
@@ -234,9 +239,16 @@ impl<'t, W: Wire> Turning<'t, W> {
         self.tell(Told::Progress(progress));
     }
 
-    /// Hands something to the observer. One that has gone has failed and stops the run, whatever it wished before.
     fn tell(&mut self, told: Told) {
-        if !self.deaf && self.told.send(told).is_err() {
+        if !self.deaf {
+            let taken = self.told.tell(told);
+            self.heed(taken);
+        }
+    }
+
+    /// An observer that has gone has failed and stops the run, whatever it wished before.
+    fn heed(&mut self, taken: Result<(), Gone>) {
+        if taken.is_err() && !self.deaf {
             (self.deaf, self.broken_off, self.drained_at) = (true, true, None);
             self.replayer.interrupt(self.clock.now());
         }
