@@ -124,7 +124,7 @@ fn blocks(report: &DiffReport, shown: Shown) -> Vec<Block> {
         Block::Lines("changed", changed(report)),
         Block::Lines("paired", vec![paired(report)]),
         Block::Lines("chance", chance(report)),
-        Block::Lines("objectives", objectives(report).into_iter().collect()),
+        Block::Lines("goodput", objectives(report).into_iter().collect()),
         Block::Lines("result", vec![result(report)]),
         Block::Lines("fail-on", thresholds(&report.thresholds)),
     ];
