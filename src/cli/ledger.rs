@@ -47,7 +47,8 @@ pub fn count(path: &Path) -> Result<Ledger, Failure> {
     let row = |((kind, detail), (count, first_ns)): (&(LedgerKind, String), &(u64, u64))| {
         vec![kind.as_str().to_owned(), detail.clone(), count.to_string(), format!("{:.3}", *first_ns as f64 / 1e9)]
     };
-    let table = Table::plain(&["event", "detail", "count", "first_at_s"], counts.iter().map(row).collect());
+    let table = Table::plain(&["event", "detail", "count", "first_at_s"], counts.iter().map(row).collect())
+        .titled("first_at_s", "first at, s");
     Ok(Ledger { table, cut_off })
 }
 

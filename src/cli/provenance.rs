@@ -32,7 +32,8 @@ pub fn run_id(scenario: &Scenario, trace: &Trace) -> String {
 
 /// What a summary must know of a run. The state is that of a run not yet ended by itself.
 pub fn run_info(scenario: &Scenario, trace: &Trace, preflight: &Preflight) -> RunInfo {
-    let (replay, direct) = (&scenario.replay, preflight.direct.as_ref());
+    // What holds but for a conflict that would refuse the run is no prediction of the run.
+    let (replay, direct) = (&scenario.replay, preflight.direct.as_ref().filter(|_| !preflight.refuses()));
     RunInfo {
         name: scenario.name.clone(),
         trace: trace.meta.name.clone(),

@@ -4,6 +4,8 @@
 //! of its own, so the number of threads changes no byte. Invariant: a band is over whole runs alone, and replicas that
 //! are missing show in `replicas.json`, on stderr and in the exit code.
 
+mod goodput;
+
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::Path;

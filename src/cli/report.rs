@@ -62,7 +62,7 @@ pub struct ReportArgs {
     #[command(flatten)]
     output: OutputArgs,
     /// Objectives in ms that a request should keep to count as good, such as `ttft:2000,e2el:60000`. Default: those of the run.
-    /// Of a sweep: every cell, by its records.
+    /// Of a sweep or replicas: each of their runs, by its records.
     #[arg(long, value_name = "METRIC:MS,…", help_heading = "Output")]
     goodput: Option<Slos>,
 }
@@ -94,7 +94,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     args.page.check(args.output.prints())?;
     let asked = Asked { percentiles: args.output.percentiles(terminal), slos: args.goodput };
     if let Some(replicas) = replicas::read(&args.run, terminal)? {
-        return args.replicas(&replicas, terminal);
+        return args.replicas(replicas, terminal);
     }
     if let Some(report) = sweep::read_sweep(&args.run, terminal)? {
         return args.sweep(report, terminal);
@@ -156,20 +156,24 @@ impl ReportArgs {
     }
 
     /// The bands of replicas; what is of one run belongs to one of them.
-    fn replicas(&self, replicas: &Replicas, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn replicas(&self, replicas: Replicas, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = self.folder();
         let one = folder.join(folder::replica_name(1));
-        if let Some(flag) = self.of_one_run() {
+        if let Some(flag) = self.of_one_run().filter(|flag| *flag != GOODPUT) {
             return Err(
                 of_one_run(&self.run, "replicas", flag).hint(format!("give one of them, such as {}", one.display()))
             );
         }
+        let replicas = match self.goodput {
+            Some(slos) => replicas.judged(folder, slos, terminal),
+            None => replicas,
+        };
         if let Some(target) = &self.page.html {
-            page::write(target, &page::of_replicas(&self.run, replicas), terminal)?;
+            page::write(target, &page::of_replicas(&self.run, &replicas), terminal)?;
         }
         if self.page.leaves_stdout(self.output.prints()) {
             terminal.messages.settle();
-            stdout::print(&replicas::shown(replicas, self.output.format(), terminal))?;
+            stdout::print(&replicas::shown(&replicas, self.output.format(), terminal))?;
         }
         if let Some(shortfall) = replicas.shortfall() {
             terminal.messages.warning(shortfall);

@@ -12,10 +12,10 @@ use super::latency::LatencyTally;
 use super::modes::ModeTallies;
 use super::outcomes::{ErrorGroup, ErrorTally, Outcomes, is_failure};
 use super::seen::{self, Renumbered, Rows, Seen};
-use super::sessions::SessionTallies;
+use super::sessions::{SessionRow, SessionTallies};
 use super::starvation::{Cause, CauseLine, Diagnosis, Signals, assess, diagnose};
 use super::stats::share;
-use super::summary::{Lengths, RunSummary, SUMMARY_VERSION};
+use super::summary::{KEEPS_SESSIONS, Lengths, RunSummary, SUMMARY_VERSION};
 use super::transfers::transfers;
 use super::vocabulary::Vocabulary;
 use super::workers::{self, WorkerTallies};
@@ -203,6 +203,9 @@ impl Accumulator {
         let duration = self.window.map(|window| window.last_end_ns.saturating_sub(window.first_sent_ns) as f64 / 1e9);
         let mut integrity = self.integrity((planned, duration), &errors, facts, info);
         let mut sessions = self.sessions.rows(&self.session_ids, &self.worker_names, &facts.sessions);
+        if info.mechanism != KEEPS_SESSIONS {
+            sessions.iter_mut().for_each(SessionRow::keeps_none_on_d);
+        }
         let fairness = assess(&mut sessions);
         let workers = self.workers.rows(&self.worker_names, &info.workers, &facts.workers);
         let spread = workers::spreads(&workers);

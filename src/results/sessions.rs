@@ -44,7 +44,7 @@ pub struct SessionRow {
     pub later_turns: u64,
     /// Those that went direct to D and ended ok.
     pub direct_turns: u64,
-    /// `direct_turns / later_turns`; null for a session of one turn.
+    /// `direct_turns / later_turns`; null for a session of one turn, and where no sessions are kept on D.
     pub direct_share: Option<f64>,
     /// Share of later turns that fell back to the plain path.
     pub fallback_share: Option<f64>,
@@ -61,9 +61,9 @@ pub struct SessionRow {
     pub p50_e2e_ms: Option<f64>,
     /// E2E p99 of ok turns, ms; exact.
     pub p99_e2e_ms: Option<f64>,
-    /// Time it held a session slot, seconds; null when unknown.
+    /// Time it held a session slot, seconds; null when unknown, and where no sessions are kept on D.
     pub slot_hold_s: Option<f64>,
-    /// Of these, seconds after its last turn had ended; null when unknown.
+    /// Of these, seconds after its last turn had ended; null as above.
     pub slot_after_end_s: Option<f64>,
     /// Seeds and reseeds asked for.
     pub seed_asks: Option<u32>,
@@ -114,6 +114,11 @@ pub(super) struct SessionTallies {
 }
 
 impl SessionRow {
+    /// Of a run that keeps no sessions on D: that none of its turns went direct, and that it had no slot, says nothing.
+    pub(super) fn keeps_none_on_d(&mut self) {
+        (self.direct_share, self.slot_hold_s, self.slot_after_end_s) = (None, None, None);
+    }
+
     /// It asked for a slot on a D; where nobody counted the asks, it sent a second turn.
     pub(super) fn asks_for_slot(&self) -> bool {
         self.seed_asks.map_or(self.later_turns > 0, |asks| asks > 0)

@@ -89,6 +89,13 @@ fn goodput_is_of_the_run_of_the_report_and_of_the_comparison() {
     let uneven = diff(&["--fail-on", "slo_attainment<+0"]).code(1);
     assert!(uneven.stdout.contains("goodput is left out: the objectives of A are ttft:2000 e2el:60000"), "{uneven:?}");
     let even = json(&diff(&["--goodput", "ttft:2000,e2el:60000", "--fail-on", "slo_attainment<-0.01"]).code(0));
+    assert_eq!((&even["objectives"]["ttft_ms"], &even["objectives"]["e2e_ms"]), (&2000.0.into(), &60000.0.into()));
+    for view in [["--format", "table"], ["--format", "markdown"], ["--html", "-"]] {
+        let args = ["diff", "outputs/one", "outputs/none", "--no-replicas", "--goodput", "ttft:2000,e2el:60000"];
+        let shown = scratch.run(&[&args, &view[..]].concat()).code(0).stdout;
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains("requests that ended ok within ttft:2000 e2el:60000 (ms)"), "{view:?}: {shown}");
+    }
     let metric = even["metrics"].as_array().unwrap().iter().find(|metric| metric["key"] == "slo_attainment").unwrap();
     assert_eq!((metric["a"].as_f64(), metric["delta"].as_f64()), (Some(share), Some(0.0)));
     // Of records alone it is counted as of their file.
@@ -109,12 +116,41 @@ fn a_sweep_has_goodput_where_its_scenario_has_objectives() {
     let scratch = with_trace();
     scratch.write("s.toml", "[sweep]\nscenario = \"v3-1p7d\"\n[axes]\ncap = [2, 4]\n");
     let ran = scratch.run(&["sweep", "s.toml", "trace.jsonl", "--set", "slo.ttft_ms=2000"]).code(0);
-    assert!(ran.stdout.contains("in SLO"), "{}", ran.stdout);
+    let said = "in SLO, goodput: requests that ended ok within ttft:2000 (ms)";
+    let views: [&[&str]; 3] = [&[], &["--format", "markdown"], &["--html", "-"]];
+    for view in views {
+        let shown = scratch.run(&[&["report", "outputs/s"], view].concat()).code(0).stdout;
+        assert!(shown.contains(said) && shown.contains("in SLO"), "{view:?}: {shown}");
+    }
+    let other = scratch.run(&["report", "outputs/s", "--goodput", "e2el:60000"]).code(0).stdout;
+    assert!(other.contains("ok within e2el:60000 (ms)") && !other.contains("ttft:2000"), "{other}");
+    let csv = scratch.run(&["report", "outputs/s", "--format", "csv"]).code(0).stdout;
+    let at = csv.lines().next().unwrap().split(',').position(|name| name == "objectives").unwrap();
+    assert_eq!(csv.lines().nth(1).unwrap().split(',').nth(at), Some("ttft:2000"));
+    assert!(ran.stdout.contains(said), "{}", ran.stdout);
     let cell = &scratch.json("outputs/s/sweep.json")["cells"][0];
     let summary = scratch.json(&format!("outputs/s/{}/summary.json", cell["folder"].as_str().unwrap()));
     assert_eq!(cell["figures"]["request_goodput"], summary["request_goodput"]);
+    assert_eq!(cell["objectives"], "ttft:2000");
     let plain = scratch.run(&["sweep", "s.toml", "trace.jsonl", "--name", "plain"]).code(0);
-    assert!(!plain.stdout.contains("in SLO"), "{}", plain.stdout);
+    assert!(!plain.stdout.contains("in SLO") && !plain.stdout.contains("goodput"), "{}", plain.stdout);
+    // Where objectives are an axis, each point has its own.
+    scratch.write("axis.toml", "[sweep]\nscenario = \"v3-1p7d\"\n[axes]\n\"slo.ttft_ms\" = [500, 2000]\n");
+    let axis = scratch.run(&["sweep", "axis.toml", "trace.jsonl"]).code(0);
+    assert!(axis.stdout.contains("within those of each point (ms): ttft:2000, or ttft:500"), "{}", axis.stdout);
+}
+
+#[test]
+fn a_point_whose_conflict_was_overruled_has_no_prediction() {
+    let scratch = with_trace();
+    let file = "[sweep]\nscenario = \"v3-1p7d\"\nallow_conflict = true\n[axes]\npolicy = [\"default\", \"kv-aware\"]\n";
+    scratch.write("s.toml", file);
+    scratch.run(&["sweep", "s.toml", "trace.jsonl", "-q"]).code(0);
+    let groups = &scratch.json("outputs/s/sweep.json")["groups"];
+    let predicted = |at: usize| groups[at]["predicted_direct_share"].is_number();
+    assert_eq!((predicted(0), predicted(1)), (false, true), "{groups}");
+    let page = scratch.run(&["report", "outputs/s", "--html", "-"]).code(0).stdout;
+    assert!(page.contains("of 1 point came as predicted, within 1 point"));
 }
 
 #[test]
@@ -236,27 +272,53 @@ fn what_is_of_one_run_is_refused_of_replicas_and_sweeps() {
     replay(&scratch, &["--name", "reps", "--replicas", "2", "-q"]).code(0);
     scratch.write("s.toml", "[sweep]\nscenario = \"v3-1p7d\"\n[axes]\ncap = [1]\n");
     scratch.run(&["sweep", "s.toml", "trace.jsonl", "-q"]).code(0);
-    let asked: [&[&str]; 8] = [
+    let asked: [&[&str]; 7] = [
         &["--modes"],
         &["--sessions"],
         &["--workers"],
         &["--transfers"],
         &["--events"],
         &["--percentiles", "50"],
-        &["--goodput", "ttft:1"],
         &["--export", "csv=x"],
     ];
     for flags in asked {
         let name = if flags[0] == "--export" { "an export" } else { flags[0] };
         let of = |place: &str| scratch.run(&[&["report", place], flags].concat());
         of("outputs/reps").refused(&["outputs/reps holds replicas", name, "outputs/reps/r01"]);
-        // Objectives judge every cell of a sweep.
-        if flags[0] == "--goodput" {
-            of("outputs/s").code(0);
-        } else {
-            of("outputs/s").refused(&["outputs/s holds a sweep", name, "outputs/s/cells/"]);
-        }
+        of("outputs/s").refused(&["outputs/s holds a sweep", name, "outputs/s/cells/"]);
     }
+}
+
+#[test]
+fn objectives_judge_every_replica_by_its_records() {
+    let scratch = with_trace();
+    replay(&scratch, &["--name", "reps", "--replicas", "2", "-q"]).code(0);
+    let report = |place: &str, more: &[&str]| {
+        json(&scratch.run(&[&["report", place, "--goodput", "ttft:100", "--json"], more].concat()).code(0))
+    };
+    let band = |of: &Value, key: &str| {
+        of["bands"].as_array().unwrap().iter().find(|band| band["figure"] == key).cloned().unwrap_or_default()
+    };
+    let plain = json(&scratch.run(&["report", "outputs/reps", "--json"]).code(0));
+    assert!(band(&plain, "slo_attainment").is_null());
+    let judged = report("outputs/reps", &[]);
+    assert_eq!(band(&judged, "mean_e2e_ms"), band(&plain, "mean_e2e_ms"));
+    for key in ["slo_attainment", "request_goodput"] {
+        let of = |run: &Value| if key == "slo_attainment" { run["goodput"][key].as_f64() } else { run[key].as_f64() };
+        let each = ["outputs/reps/r01", "outputs/reps/r02"].map(|place| of(&report(place, &[])).unwrap());
+        let mean = band(&judged, key)["mean"].as_f64().unwrap();
+        assert!((mean - (each[0] + each[1]) / 2.0).abs() < 1e-9, "{key}: {mean} of {each:?}");
+    }
+    let said = "requests that ended ok within ttft:100 (ms)";
+    for view in [["--format", "table"], ["--format", "markdown"], ["--html", "-"]] {
+        let shown = scratch.run(&[&["report", "outputs/reps", "--goodput", "ttft:100"], &view[..]].concat()).code(0);
+        assert!(shown.stdout.contains(said), "{view:?}: {}", shown.stdout);
+    }
+    // One without its records is said to be, and the other is judged.
+    fs::remove_dir_all(scratch.join("outputs/reps/r02")).unwrap();
+    let ran = scratch.run(&["report", "outputs/reps", "--goodput", "ttft:100"]).code(0);
+    assert!(ran.stderr.contains("r02: its goodput is not known: "), "{ran:?}");
+    assert!(ran.stdout.contains("slo_attainment"), "{ran:?}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::cli::terminal::Terminal;
 use crate::results::Figure;
 use crate::results::page::sweep_page;
 use crate::results::render::{
-    Format, KNEE, PREDICTED_RANGE, Style, fitted_groups, knees, noted, sweep_cells, sweep_groups, visible,
+    Format, KNEE, PREDICTED_RANGE, Style, fitted_groups, in_slo, knees, noted, sweep_cells, sweep_groups, visible,
 };
 use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, SweepReport, VIRTUAL_TIME};
 
@@ -100,7 +100,10 @@ fn print(report: &SweepReport, format: Format, terminal: &Terminal) -> Result<()
     let text = match format {
         Format::Json => json(&Sealed::new(report).map_err(Failure::broke)?),
         Format::Csv => sweep_groups(report).render(format, style),
-        Format::Markdown => sweep_groups(report).as_on_terminal().render(format, style),
+        Format::Markdown => {
+            let words = in_slo(report).map_or_else(String::new, |words| format!("\n{words}\n"));
+            sweep_groups(report).as_on_terminal().render(format, style) + &words
+        }
         Format::Table => {
             let mut text = format!("{}\n\n", visible(&headline(report)));
             let (table, without) = fitted_groups(report, style.width);
@@ -110,6 +113,7 @@ fn print(report: &SweepReport, format: Format, terminal: &Terminal) -> Result<()
                 text +=
                     &format!("left out, as the terminal is narrow: {without}; --format csv or --html FILE has them\n");
             }
+            in_slo(report).iter().for_each(|words| text += &format!("{words}\n"));
             let is_range = |(low, high)| is_range(low, high);
             if report.groups.iter().filter_map(SweepGroup::predicted).any(is_range) {
                 text += &format!("{PREDICTED_RANGE}\n");

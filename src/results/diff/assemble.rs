@@ -30,7 +30,7 @@ impl Comparison {
         let same_trace = !self.is_forced(Difference::Trace);
         let changes =
             if same_trace { Changes::of(&self.a.runs, &self.b.runs, &self.sessions) } else { Changes::default() };
-        let sessions = if same_trace { self.session_changes() } else { nothing() };
+        let sessions = if same_trace { sessions::changes(&self.a, &self.b) } else { nothing() };
         let noise = self.noise();
         let metrics = Judge::of(self).metrics(draws, &noise, &sessions);
         let thresholds = self.options.thresholds.iter().map(|threshold| threshold.judge(&metrics)).collect();
@@ -52,6 +52,7 @@ impl Comparison {
                 method: METHOD.into(),
             }),
             noise: noise.is_known().then(|| self.noise_facts(&noise)),
+            objectives: self.slos,
             metrics,
             curves: [Metric::Ttft, Metric::E2e].into_iter().filter_map(|metric| self.curve(metric)).collect(),
             splits: [Metric::E2e, Metric::Ttft]
@@ -64,12 +65,6 @@ impl Comparison {
             outcomes: OutcomeChanges { a: self.a.outcomes(), b: self.b.outcomes(), changes: changes.outcomes() },
             thresholds,
         }
-    }
-
-    fn session_changes(&self) -> SessionChanges {
-        let (a, b): (Vec<&RunSummary>, Vec<&RunSummary>) =
-            (self.a.summaries.iter().collect(), self.b.summaries.iter().collect());
-        sessions::changes(&a, &b)
     }
 
     fn kind(&self, changes: &Changes) -> ComparisonKind {
@@ -240,11 +235,11 @@ impl Side {
 
 fn nothing() -> SessionChanges {
     SessionChanges {
-        starved_a: 0,
-        starved_b: 0,
-        became_starved: Vec::new(),
-        freed: Vec::new(),
-        still_starved: Vec::new(),
+        starved_a: None,
+        starved_b: None,
+        became_starved: None,
+        freed: None,
+        still_starved: None,
         rows: Vec::new(),
     }
 }

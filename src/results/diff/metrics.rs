@@ -149,10 +149,15 @@ impl<'a> Judge<'a> {
         let confidence = self.comparison.options.confidence;
         let metric = |figure: Figure| {
             let (a, b) = (self.value(&self.comparison.a, figure), self.value(&self.comparison.b, figure));
-            let ((a, n_a), (b, n_b)) = match figure {
-                Figure::Run(RunFigure::BecameStarved) => (a, (Some(sessions.became_starved.len() as f64), b.1)),
-                Figure::Run(RunFigure::FreedSessions) => (a, (Some(sessions.freed.len() as f64), b.1)),
-                Figure::Mean(_) | Figure::Percentile { .. } | Figure::Run(_) => (a, b),
+            let changed = match figure {
+                Figure::Run(RunFigure::BecameStarved) => Some(&sessions.became_starved),
+                Figure::Run(RunFigure::FreedSessions) => Some(&sessions.freed),
+                Figure::Mean(_) | Figure::Percentile { .. } | Figure::Run(_) => None,
+            };
+            let ((a, n_a), (b, n_b)) = match changed {
+                Some(Some(ids)) => ((Some(0.0), a.1), (Some(ids.len() as f64), b.1)),
+                Some(None) => ((None, 0), (None, 0)),
+                None => (a, b),
             };
             let draws = self.comparison.a.has_target(figure).then(|| drawn.next()).flatten();
             let interval = draws.and_then(|draws| interval(draws, confidence, self.comparison.paired.sessions));
@@ -190,7 +195,7 @@ impl<'a> Judge<'a> {
             Figure::Run(RunFigure::DirectShare) => shared(&side.tally.direct_sums, &side.tally.later),
             Figure::Run(RunFigure::BadShare) => shared(&side.tally.bad_sums, &side.tally.served),
             Figure::Run(RunFigure::SloAttainment) => shared(&side.tally.good_sums, &side.tally.served),
-            Figure::Run(RunFigure::BecameStarved | RunFigure::FreedSessions) => (Some(0.0), runs),
+            Figure::Run(RunFigure::BecameStarved | RunFigure::FreedSessions) => (None, runs),
             Figure::Run(_) => {
                 let values: Vec<f64> = side.summaries.iter().filter_map(|run| figure.in_summary(run)).collect();
                 (mean(&values), values.len() as u64)
@@ -206,7 +211,7 @@ fn shared(sums: &[f64], counts: &[u32]) -> (Option<f64>, u64) {
 
 impl Side {
     /// Sessions are kept on D, so that turns can go direct.
-    fn keeps_sessions(&self) -> bool {
+    pub(super) fn keeps_sessions(&self) -> bool {
         self.summaries.iter().all(|run| run.starved_sessions().is_some())
     }
 
@@ -240,6 +245,13 @@ impl Side {
             Figure::Mean(metric) | Figure::Percentile { metric, .. } => {
                 self.sample(metric).is_none().then_some(metric)?
             }
+            Figure::Run(
+                RunFigure::DirectShare
+                | RunFigure::Bimodality
+                | RunFigure::StarvedSessions
+                | RunFigure::BecameStarved
+                | RunFigure::FreedSessions,
+            ) if !self.keeps_sessions() => return Some("keeps no sessions on D"),
             Figure::Run(_) => return None,
         };
         match (figure, self.summaries.as_slice()) {

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::Serialize;
 
 use crate::record::{ExecutionMode, ModeReason, Outcome};
-use crate::results::{Better, CauseLine, ErrorGroup, Outcomes, RunState, Verdict};
+use crate::results::{Better, CauseLine, ErrorGroup, Outcomes, RunState, Slos, Verdict};
 
 /// Version of the report; grows when a key changes its meaning or goes away.
 pub const DIFF_VERSION: u32 = 1;
@@ -35,6 +35,8 @@ pub struct DiffReport {
     pub bootstrap: Option<BootstrapFacts>,
     /// What repeats say of chance; null without repeats.
     pub noise: Option<NoiseFacts>,
+    /// Objectives of `request_goodput` and `slo_attainment`; null where there are none, or not the same on both sides.
+    pub objectives: Option<Slos>,
     /// Latencies by statistic, then figures of whole runs.
     pub metrics: Vec<MetricDelta>,
     /// Percentile curves of TTFT and E2E, for drawing.
@@ -362,16 +364,16 @@ pub struct Transition {
 /// What became of sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SessionChanges {
-    /// Starved in A.
-    pub starved_a: u64,
-    /// Starved in B.
-    pub starved_b: u64,
-    /// Ids of those starved in B and not in A, by arrival.
-    pub became_starved: Vec<String>,
-    /// Ids of those starved in A and not in B.
-    pub freed: Vec<String>,
-    /// Starved in both.
-    pub still_starved: Vec<String>,
+    /// Starved in A; null where A keeps no sessions on D, or sessions of other traces cannot be held against each other.
+    pub starved_a: Option<u64>,
+    /// Starved in B; null as in A.
+    pub starved_b: Option<u64>,
+    /// Ids of those starved in B and not in A, by arrival; null unless both sides are judged.
+    pub became_starved: Option<Vec<String>>,
+    /// Ids of those starved in A and not in B; null unless both sides are judged.
+    pub freed: Option<Vec<String>>,
+    /// Starved in both; null unless both sides are judged.
+    pub still_starved: Option<Vec<String>>,
     /// Every session of either side, by arrival.
     pub rows: Vec<SessionDelta>,
 }
@@ -387,8 +389,8 @@ pub struct SessionDelta {
     pub turns: u64,
     /// Largest prompt, tokens.
     pub peak_input_tokens: u32,
-    /// What changed.
-    pub change: StarvationChange,
+    /// What changed; null unless both sides are judged.
+    pub change: Option<StarvationChange>,
     /// In A.
     pub a: Option<SessionSide>,
     /// In B.
@@ -414,8 +416,8 @@ pub enum StarvationChange {
 /// A session on one side, over its repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SessionSide {
-    /// Repeats in which it is starved.
-    pub starved_in: u32,
+    /// Repeats in which it is starved; null where the side keeps no sessions on D.
+    pub starved_in: Option<u32>,
     /// Repeats that have it.
     pub repeats: u32,
     /// Direct share, mean over the repeats.

@@ -76,6 +76,22 @@ impl Figure {
         }
     }
 
+    /// Its name for people: `TTFT p99`, `schedule lag mean`, `request goodput`.
+    pub fn name(self) -> String {
+        let of = |metric: Metric| match metric {
+            Metric::Ttft | Metric::Tpot | Metric::Itl | Metric::E2e => metric.as_str().to_uppercase(),
+            Metric::SchedTtft | Metric::SchedE2e => metric.title().to_owned(),
+            other => other.as_str().replace('_', " "),
+        };
+        match self {
+            Figure::Mean(metric) => format!("{} mean", of(metric)),
+            Figure::Percentile { metric, percentile, with_failures } => {
+                format!("{} {percentile}{}", of(metric), if with_failures { ", with failures" } else { "" })
+            }
+            Figure::Run(figure) => figure.as_str().replace('_', " "),
+        }
+    }
+
     /// Unit.
     pub fn unit(self) -> &'static str {
         match self {

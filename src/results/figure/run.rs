@@ -93,9 +93,9 @@ run_figures! {
     StarvedSessions "starved_sessions": "sessions", Lower, "/fairness/histogram/0", |run| run.starved_sessions().map(|n| n as f64),
         "Sessions with a direct share below 20 %, whatever the run's own; missing without sessions on D.";
     BecameStarved "became_starved": "sessions", Lower, "", |_| None,
-        "Sessions starved in B and not in A; 0 in A by definition.";
+        "Sessions starved in B and not in A, where both keep sessions on D; 0 in A by definition.";
     FreedSessions "freed_sessions": "sessions", Higher, "", |_| None,
-        "Sessions starved in A and not in B; 0 in A by definition.";
+        "Sessions starved in A and not in B, where both keep sessions on D; 0 in A by definition.";
 }
 
 fn over_promised(run: &RunSummary) -> Option<f64> {

@@ -181,6 +181,8 @@ pub(super) struct Grid {
     pub name: String,
     /// `s`, `%` …
     pub unit: &'static str,
+    /// What it shows, where another grid shows something else; empty elsewhere.
+    pub says: String,
     /// Row by row; null where there is none.
     pub values: Vec<Vec<Option<f64>>>,
     /// Words for cells, row by row; empty when the value says it all.

@@ -13,8 +13,14 @@ const pageCharts = (() => {
     const words = size >= 1000 ? Math.round(value).toLocaleString('en-US') : String(Number(value.toPrecision(size >= 100 ? 4 : 3)));
     return words.replace('-', '−');
   };
-  const withUnit = (value, unit) => number(value) + (unit ? ` ${unit}` : '');
-  const seconds = (value) => withUnit(value, 's');
+  // Values have the digits of the tables: three of a time, one decimal of a share.
+  const digits = { s: (size) => size >= 0.0005 && size < 99.95 ? Math.max(0, Math.min(3, 2 - Math.floor(Math.log10(size * 1.0005)))) : -1,
+    '%': (size) => size === 0 || (size >= 0.05 && size < 999.95) ? 1 : -1 };
+  const withUnit = (value, unit) => {
+    const decimals = digits[unit] ? digits[unit](Math.abs(value)) : -1;
+    return (decimals < 0 ? number(value) : value.toFixed(decimals).replace('-', '−')) + (unit ? ` ${unit}` : '');
+  };
+  const seconds = (value) => `${number(value)} s`;
 
   // Ticks are 1, 2 or 5 × a power of ten apart; on a logarithmic axis they are these numbers themselves.
   const exact = (value) => Number(value.toPrecision(12));
@@ -72,6 +78,16 @@ const pageCharts = (() => {
     { ...time(t, names.length * width_s), position: 'bottom', splitLine: { show: false } },
   ];
 
+  // Shares that took longer. Nothing takes longer than the slowest, and a logarithmic axis has no zero: the last level runs on to it.
+  const tailOf = (points) => {
+    let level = 100;
+    return points.map(([x, share]) => {
+      const longer = exact(100 - share);
+      level = longer > 0 ? longer : level;
+      return [x, level, longer];
+    });
+  };
+
   // Rows of many sessions are low, and only some of them have room for their names.
   const rowHeight = (rows) => rows.length > 60 ? Math.min(12, 1330 / rows.length) : 14;
 
@@ -84,8 +100,8 @@ const pageCharts = (() => {
         tooltip: { ...tooltip(t), trigger: 'axis', axisPointer: { type: 'shadow' }, formatter: (items) => {
           const i = items[0].dataIndex;
           const lines = items.filter((item) => item.value > 0).map((item) =>
-            `${item.marker}${text(item.seriesName)}: ${number(item.value)} % (${c.series[item.seriesIndex].values[i]})`);
-          return [`from ${seconds(i * c.width_s)}: ${c.totals[i]} requests`, ...lines].join('<br>');
+            `${item.marker}${text(item.seriesName)}: ${withUnit(item.value, '%')} (${number(c.series[item.seriesIndex].values[i])})`);
+          return [`from ${seconds(i * c.width_s)}: ${number(c.totals[i])} requests`, ...lines].join('<br>');
         } },
         xAxis: columns(t, x, c.width_s),
         yAxis: values(t, { name: 'share', unit: '%' }, { min: 0, max: 100, interval: 20 }, { nameGap: 38 }),
@@ -99,7 +115,7 @@ const pageCharts = (() => {
     lines(c, t, chosen) {
       const tail = c.cumulative && chosen === 1;
       const y = tail ? { name: `${c.y.name} that took longer`, unit: c.y.unit, log: true } : c.y;
-      const drawn = c.series.map((s) => tail ? s.points.map(([x, share]) => [x, exact(100 - share)]).filter((p) => p[1] > 0) : s.points);
+      const drawn = c.series.map((s) => tail ? tailOf(s.points) : s.points);
       const series = c.series.map((s, i) => ({
         name: label(s.name), type: 'line', step: c.cumulative && 'end', showSymbol: s.points.length < 3, symbol: 'circle', symbolSize: 8, data: drawn[i],
         lineStyle: { color: part(s.color), width: 2, type: s.dash }, itemStyle: { color: part(s.color) },
@@ -122,7 +138,7 @@ const pageCharts = (() => {
         // Curves tell all their values at one x; single points tell their own.
         tooltip: { ...tooltip(t), trigger: c.series.every((s) => s.points.length > 2) ? 'axis' : 'item', formatter: (found) => {
           const items = [found].flat();
-          const lines = items.map((p) => `${p.marker}${text(p.seriesName)}: ${withUnit(p.value[1], y.unit)} (${withUnit(p.value[0], c.x.unit)})`);
+          const lines = items.map((p) => `${p.marker}${text(p.seriesName)}: ${withUnit(p.value[2] ?? p.value[1], y.unit)} (${withUnit(p.value[0], c.x.unit)})`);
           return lines.join('<br>');
         } },
         xAxis: scale(c.x, 0, { nameGap: 28 }),
@@ -185,7 +201,9 @@ const pageCharts = (() => {
     heat(c, t, chosen) {
       const g = c.grids[chosen];
       const cells = g.values.flatMap((row, y) => row.map((value, x) => [x, y, value]).filter((cell) => cell[2] !== null));
-      const found = cells.map((cell) => cell[2]);
+      // Maps side by side have one scale for each figure.
+      const alike = all.flatMap((other) => (other.grids || []).filter((o) => o.name === g.name && o.unit === g.unit));
+      const found = alike.flatMap((grid) => grid.values.flat()).filter((value) => value !== null);
       const low = Math.min(...found, g.unit === '%' || found.length > 200 ? 0 : Infinity);
       const high = Math.max(...found, low);
       const few = c.x.length * c.y.length <= 150;
@@ -273,7 +291,13 @@ const pageCharts = (() => {
     line.className = 'choose';
     line.append({ heat: 'Figure ', strip: 'Order ', lines: 'Scale ' }[entry.chart.kind], select);
     list.forEach((item, i) => select.append(new Option(item.name, i)));
-    select.addEventListener('change', () => { entry.chosen = Number(select.value); draw(entry); });
+    const title = figure.querySelector('figcaption strong').textContent, words = figure.querySelector('figcaption .says');
+    select.addEventListener('change', () => {
+      entry.chosen = Number(select.value);
+      const { says } = list[entry.chosen];
+      if (says) { words.textContent = says; entry.host.setAttribute('aria-label', `${title}. ${says}`); }
+      draw(entry);
+    });
     entry.host.before(line);
   };
 
@@ -293,7 +317,9 @@ const pageCharts = (() => {
     entry.host.addEventListener('blur', () => entry.drawn.dispatchAction({ type: 'hideTip' }));
   };
 
-  const entries = JSON.parse(document.getElementById('figures-data').textContent).map(({ id, chart }) => {
+  const data = JSON.parse(document.getElementById('figures-data').textContent);
+  const all = data.map(({ chart }) => chart);
+  const entries = data.map(({ id, chart }) => {
     const figure = document.getElementById(id), host = figure.querySelector('.chart');
     const entry = { chart, host, chosen: 0, drawn: null };
     chooser(entry, figure);

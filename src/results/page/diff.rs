@@ -24,7 +24,7 @@ pub fn diff_page(report: &DiffReport) -> String {
     ];
     if report.comparison != ComparisonKind::Identical {
         let setting = Setting { id: "table-figures", caption: "Figures of A and B", ..Setting::default() };
-        let mut figures = Section::new("figures", "Figures", caution(report)).with(deltas(report));
+        let mut figures = Section::new("figures", "Figures", before_figures(report)).with(deltas(report));
         figures.after = sortable(&words::figures(report, words::Shown::All), setting);
         sections.extend([
             figures,
@@ -75,6 +75,15 @@ fn caution(report: &DiffReport) -> Html {
     html
 }
 
+/// What to know before the figures.
+fn before_figures(report: &DiffReport) -> Html {
+    let mut html = caution(report);
+    words::objectives(report).iter().for_each(|words| {
+        html.line_with("p", &[("class", "hint")], &format!("{words}."));
+    });
+    html
+}
+
 fn sides(report: &DiffReport) -> Html {
     let mut html = Html::new();
     let fact = |name: &str, of: &dyn Fn(&SideFacts) -> String| vec![name.to_owned(), of(&report.a), of(&report.b)];
@@ -98,7 +107,8 @@ fn sides(report: &DiffReport) -> Html {
         html.line("p", "The scenarios do not differ, seed and name aside.");
     }
     scroll(&mut html, "What differs in the scenarios", &changes);
-    let chance: Vec<String> = [words::paired(report)].into_iter().chain(words::chance(report)).collect();
+    let chance = [words::paired(report)].into_iter().chain(words::chance(report));
+    let chance: Vec<String> = chance.chain(words::objectives(report)).collect();
     list(&mut html, chance.iter());
     html
 }
@@ -278,8 +288,10 @@ fn transitions(report: &DiffReport) -> Html {
     }
     let stayed: f64 = report.transitions.iter().filter(|t| t.from == t.to).map(|t| t.share).sum();
     let mut html = Html::of("p", &format!("{} of the paired requests kept their mode.", percent(stayed)));
-    let heading =
-        Heading { caption: "Paired requests by mode in A (rows) and in B (columns); darker is more", corner: "A \\ B" };
+    let heading = Heading {
+        caption: "Paired requests by mode in A (rows) and in B (columns); stronger colour is more",
+        corner: "A \\ B",
+    };
     let most = report.transitions.iter().map(|t| t.share).fold(f64::MIN_POSITIVE, f64::max);
     let matrix = shaded(heading, &modes_seen(report, |t| t.from), &modes_seen(report, |t| t.to), |from, to| {
         let found = report.transitions.iter().find(|t| t.from.as_str() == from && t.to.as_str() == to)?;

@@ -58,7 +58,7 @@ fn matrix(pairs: &[TransferRecord]) -> Html {
         pairs.iter().map(|pair| ((pair.prefill_worker.as_str(), pair.decode_worker.as_str()), pair)).collect();
     let worst = pairs.iter().map(|pair| pair.errors).max().unwrap_or(0).max(1) as f64;
     let heading = Heading {
-        caption: "Failed transfers / transfers, by P (rows) and D (columns); darker is more failures",
+        caption: "Failed transfers / transfers, by P (rows) and D (columns); stronger colour is more failures",
         corner: "P \\ D",
     };
     shaded(heading, &rows, &columns, |p, d| {

@@ -5,7 +5,7 @@ use super::tables::plain;
 use crate::base::words::{count, fine_time, percent, plural, tokens};
 use crate::record::Outcome;
 use crate::results::render::Table;
-use crate::results::render::summary::{fairness, harness, index, lengths, notes, outcomes, rates};
+use crate::results::render::summary::{NO_SESSIONS_ON_D, fairness, harness, index, lengths, notes, outcomes, rates};
 use crate::results::{Contrast, ITL_NOTE, Latency, Metric, RunSummary, Starved, Verdict, is_failure};
 
 /// Ids of starved sessions named.
@@ -131,7 +131,10 @@ pub(super) fn why(summary: &RunSummary) -> Html {
 pub(super) fn starved(summary: &RunSummary) -> Html {
     let mut html = Html::new();
     let Some(starved) = &summary.fairness.starved else {
-        html.line("p", "No session is starved by others: below 20 % of its later turns direct, in a run above that.");
+        let none =
+            "No session is starved by others: below 20 % of its later turns direct, in a run above that.".to_owned();
+        let kept = summary.starved_sessions().is_some();
+        html.line("p", &if kept { none } else { format!("No session can starve: {NO_SESSIONS_ON_D}.") });
         lines(&mut html, fairness(summary));
         return html;
     };
@@ -174,7 +177,7 @@ pub(super) fn errors(summary: &RunSummary) -> Html {
     }
     let row = |group: &crate::results::ErrorGroup| {
         let example = group.example.clone().unwrap_or_default();
-        let counts = [group.count.to_string(), group.sessions.to_string()];
+        let counts = [count(group.count), count(group.sessions)];
         let [n, sessions] = counts;
         vec![group.class.clone(), group.outcome.to_string(), n, sessions, group.example_request.clone(), example]
     };
@@ -217,7 +220,7 @@ pub(super) fn facts(summary: &RunSummary, wall_s: Option<f64>) -> Html {
         ("Wall time", wall_s.map(|wall_s| format!("{wall_s:.2} s"))),
         ("Budgets", Some(budget(run.budgets.max_bad_share))),
         ("Objectives", Some(run.slos.to_string())),
-        ("Percentiles", Some(summary.percentiles.clone())),
+        ("Percentiles", Some("nearest rank, of histograms that keep three significant digits".to_owned())),
     ];
     let mut html = Html::new();
     html.element("dl", &[], |html| {

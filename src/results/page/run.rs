@@ -38,7 +38,7 @@ pub fn run_page(mut run: RunPage) -> String {
         Section::new("modes", "Paths taken", modes_table(summary)).with(story::modes_over_time(&run)),
         Section::new("cdf", "How latencies spread", Html::new()).with(story::latencies(&run)),
         Section::new("sessions", "Sessions", sessions_table(summary))
-            .with([strip::sessions_over_time(&run), story::direct_shares(&summary.fairness)]),
+            .with([strip::sessions_over_time(&run), story::direct_shares(summary)]),
         Section::new("workers", "Workers", workers_table(summary)).with(workers::over_time(&run)),
         Section::new("transfers", "KV transfers", matrix::transfers(summary)),
         Section::new("lag", "Schedule lag", overview::harness_line(summary)).with([story::schedule_lag(&run)]),

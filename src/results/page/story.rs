@@ -7,7 +7,8 @@ use super::html::Html;
 use super::tables::plain;
 use crate::base::words::{count, percent, plural, seconds};
 use crate::record::ExecutionMode;
-use crate::results::{Distribution, Fairness, Percentile, Verdict};
+use crate::results::render::summary::NO_SESSIONS_ON_D;
+use crate::results::{Distribution, Percentile, RunSummary, Verdict};
 
 /// Columns that are drawn as one, since a bar must be wide enough to be seen.
 const TOGETHER: usize = 4;
@@ -154,9 +155,13 @@ fn quantiles(name: &str, modes: &[(ExecutionMode, &Distribution)]) -> Html {
 }
 
 /// Sessions by direct share.
-pub(super) fn direct_shares(fairness: &Fairness) -> Figure {
+pub(super) fn direct_shares(summary: &RunSummary) -> Figure {
+    let fairness = &summary.fairness;
     let with_share: u64 = fairness.histogram.iter().sum();
-    let says = if with_share == 0 {
+    let keeps_sessions = summary.starved_sessions().is_some();
+    let says = if !keeps_sessions {
+        format!("{NO_SESSIONS_ON_D}.")
+    } else if with_share == 0 {
         "no session has a second turn that was sent, so none has a direct share.".to_owned()
     } else {
         let run =
@@ -165,8 +170,12 @@ pub(super) fn direct_shares(fairness: &Fairness) -> Figure {
         let have = if low == 1 { "has" } else { "have" };
         format!("{} of {} {have} a direct share below 20 %{run}.", count(low), plural(with_share, "session"))
     };
-    let without = fairness.sessions_without_share;
-    let rows = BINS.iter().zip(fairness.histogram).map(|(bin, n)| vec![(*bin).to_owned(), count(n)]);
+    let without = if keeps_sessions { fairness.sessions_without_share } else { 0 };
+    let rows = BINS
+        .iter()
+        .filter(|_| keeps_sessions)
+        .zip(fairness.histogram)
+        .map(|(bin, n)| vec![(*bin).to_owned(), count(n)]);
     let note =
         if without > 0 { format!("{} without a second turn sent.", plural(without, "session")) } else { String::new() };
     Figure {

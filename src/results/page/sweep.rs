@@ -6,7 +6,7 @@ use super::overview::list;
 use super::replicas::in_unit;
 use super::shell::{Page, Section};
 use super::tables::{Setting, plain, sortable, words};
-use crate::base::words::{count, is_range, percent, percent_range, plural, signed};
+use crate::base::words::{count, percent, plural, signed};
 use crate::results::sweep::{CellState, SweepAxis, SweepGroup, SweepReport};
 use crate::results::{Figure, render};
 
@@ -54,9 +54,11 @@ pub fn sweep_page(report: &SweepReport) -> String {
     let broken_setting =
         Setting { id: "table-broken", caption: "Cells that gave nothing, and why", ..Setting::default() };
     let broken = sortable(&broken, broken_setting);
+    let by_point = "By point: means over its seeds, ± half the 95 % interval; – where no headline may be read";
+    let by_point = [by_point.to_owned()].into_iter().chain(render::in_slo(report)).collect::<Vec<_>>().join("; ");
     let points = Setting {
         id: "table-points",
-        caption: "By point: means over its seeds, ± half the 95 % interval; – where no headline may be read",
+        caption: &by_point,
         filter: "Show rows with",
         all: "pdreplay report SWEEP --format csv has them all.",
     };
@@ -133,7 +135,10 @@ fn maps_hint(report: &SweepReport) -> Html {
         None => "This sweep has one point: there is nothing to draw over.",
     };
     let mut html = Html::new();
-    html.line_with("p", &[("class", "hint")], hint);
+    let said = [hint.to_owned()].into_iter().chain(render::in_slo(report).map(|words| format!("{words}.")));
+    said.for_each(|words| {
+        html.line_with("p", &[("class", "hint")], &words);
+    });
     html
 }
 
@@ -177,7 +182,12 @@ fn map(
             .find(|group| group.at[x] as usize == column && y.is_none_or(|y| group.at[y] as usize == row))
     };
     let columns = axes[x].values.len();
-    let grids = SHOWN.iter().filter_map(|shown| grid(*shown, rows.len(), columns, &at)).collect::<Vec<_>>();
+    let of = |shown: &(Figure, &str)| {
+        let grid = grid(*shown, rows.len(), columns, &at)?;
+        Some(Grid { says: best_words(groups, report, *shown), ..grid })
+    };
+    let grids = SHOWN.iter().filter_map(of).collect::<Vec<_>>();
+    let none = || "no point has a headline that may be read.".to_owned();
     let held_words: Vec<String> = axes
         .iter()
         .enumerate()
@@ -189,7 +199,7 @@ fn map(
     Drawing {
         id,
         title: format!("{over}{with}"),
-        says: best_words(groups, report),
+        says: grids.first().map_or_else(none, |grid| grid.says.clone()),
         note: String::new(),
         legend: Vec::new(),
         table: Html::new(),
@@ -223,7 +233,7 @@ fn grid<'a>(
         (0..rows).map(|row| (0..columns).map(|column| value(row, column)).collect()).collect();
     let notes = (0..rows).map(|row| (0..columns).map(|column| note(row, column)).collect()).collect();
     let some = values.iter().flatten().any(Option::is_some);
-    some.then(|| Grid { name: name.into(), unit, values, notes })
+    some.then(|| Grid { name: name.into(), unit, says: String::new(), values, notes })
 }
 
 /// Title and unit: `cap, sessions per D`.
@@ -242,17 +252,18 @@ fn drawn_unit(figure: Figure) -> (&'static str, f64) {
     }
 }
 
-fn best_words(groups: &[&SweepGroup], report: &SweepReport) -> String {
-    let of = |group: &&SweepGroup| Some((group.shown(Figure::P99_E2E)?.mean, point_name(group, report)));
+/// Where a figure is least and most.
+fn best_words(groups: &[&SweepGroup], report: &SweepReport, (figure, name): (Figure, &str)) -> String {
+    let of = |group: &&SweepGroup| Some((group.shown(figure)?.mean, point_name(group, report)));
     let mut read: Vec<(f64, String)> = groups.iter().filter_map(of).collect();
     read.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let show = |ms: f64| in_unit(ms, "ms");
+    let show = |value: f64| in_unit(value, figure.unit());
     match (read.first(), read.last()) {
-        (Some((best, at)), Some((worst, worst_at))) if show(*best) != show(*worst) => {
-            format!("E2E p99 is least at {at} ({}) and most at {worst_at} ({}).", show(*best), show(*worst))
+        (Some((least, at)), Some((most, most_at))) if show(*least) != show(*most) => {
+            format!("{name} is least at {at} ({}) and most at {most_at} ({}).", show(*least), show(*most))
         }
-        (Some((only, _)), _) => format!("E2E p99 is {} wherever it may be read.", show(*only)),
-        (None, _) => "no point has a headline that may be read.".to_owned(),
+        (Some((only, _)), _) => format!("{name} is {} wherever it may be read.", show(*only)),
+        (None, _) => format!("{name} may be read nowhere."),
     }
 }
 
@@ -291,10 +302,11 @@ fn predicted(report: &SweepReport) -> Option<Drawing> {
     let points: Vec<Prediction> = report.groups.iter().filter_map(of).collect();
     let furthest = points.iter().max_by(|a, b| a.off.abs().total_cmp(&b.off.abs()))?;
     let inside = points.iter().filter(|point| point.off.abs() < 0.01).count() as u64;
-    let mut says = format!("{} of {} came as predicted", count(inside), plural(points.len() as u64, "point"));
+    let mut says =
+        format!("{} of {} came as predicted, within 1 point", count(inside), plural(points.len() as u64, "point"));
     if furthest.off.abs() >= 0.01 {
         let Prediction { point, low, high, observed, .. } = furthest;
-        let range = percent_range(*low, *high);
+        let range = both_ends(*low, *high);
         says += &format!("; furthest off is {point}: {range} predicted, {} observed", percent(*observed));
     }
     let row = |point: &Prediction| {
@@ -303,11 +315,11 @@ fn predicted(report: &SweepReport) -> Option<Drawing> {
         } else {
             signed(point.off, &format!("{:.1}", point.off.abs() * 100.0))
         };
-        vec![point.point.clone(), percent_range(point.low, point.high), percent(point.observed), off]
+        vec![point.point.clone(), both_ends(point.low, point.high), percent(point.observed), off]
     };
     let rows = points.iter().take(MOST_POINTS).map(row);
     let bars = points.iter().map(|point| {
-        let ends = if is_range(point.low, point.high) { vec![point.low, point.high] } else { vec![point.high] };
+        let ends = if point.low < point.high { vec![point.low, point.high] } else { vec![point.high] };
         Curve {
             name: point.point.clone(),
             color: "direct".into(),
@@ -327,7 +339,8 @@ fn predicted(report: &SweepReport) -> Option<Drawing> {
         says: format!("{says}."),
         note: "Of the turns after each session's first: predicted before the run (across; a line is a range) and observed (up). At \
                the lower end no turn goes direct while the sessions on its D need more than its pool, the higher end has room \
-               for all; fallbacks, which need room too, may bring it lower still."
+               for all; fallbacks, which need room too, may bring it lower still. Where slots are short, both ends rest on an \
+               estimate of who gets one, and more may go direct where the link or room on D hold up P."
             .into(),
         legend: vec![("a point of the sweep".into(), "direct".into()), ("as predicted".into(), "turn1".into())],
         chart: Some(Chart::Lines {
@@ -339,6 +352,12 @@ fn predicted(report: &SweepReport) -> Option<Drawing> {
         }),
         table: plain(&["point", "predicted", "observed", "beyond the range, points"], rows),
     })
+}
+
+/// `58.9–59.6 %`, however narrow: how far beyond the range a share came is counted from either end.
+fn both_ends(low: f64, high: f64) -> String {
+    let (from, to) = (percent(low), percent(high));
+    if from == to { to } else { format!("{}–{to}", from.trim_end_matches(" %")) }
 }
 
 /// A direct share as it was predicted, as it came, and how far beyond the range that is.
@@ -359,6 +378,7 @@ fn facts(report: &SweepReport) -> Html {
         ("Trace", sweep.trace.clone()),
         ("Sent to", sweep.target.clone()),
         ("Seeds", seeds.join(" ")),
+        ("Objectives", report.objectives().unwrap_or_default()),
         ("Before cells", sweep.between_cells.clone().unwrap_or_default()),
         ("Version", sweep.version.clone()),
     ];

@@ -1,6 +1,7 @@
 //! Tables of a page: those of the terminal, sortable, and small ones beside charts.
 
 use super::html::Html;
+use crate::base::words::count;
 use crate::results::render::Table;
 
 /// Most rows of a table; beyond, a page would be slow to open.
@@ -41,7 +42,11 @@ pub(super) fn sortable(table: &Table, setting: Setting) -> Html {
         });
     }
     if rows > MOST_ROWS {
-        html.line_with("p", &[("class", "note")], &format!("The first {MOST_ROWS} of {rows} rows. {}", setting.all));
+        html.line_with(
+            "p",
+            &[("class", "note")],
+            &format!("The first {} of {} rows. {}", count(MOST_ROWS as u64), count(rows as u64), setting.all),
+        );
     }
     let scroll = [("class", "scroll"), ("tabindex", "0"), ("role", "group"), ("aria-label", setting.caption)];
     html.element("div", &scroll, |html| {

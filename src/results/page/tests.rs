@@ -68,9 +68,13 @@ fn info(records: &[RequestRecord]) -> RunInfo {
 }
 
 fn summary(records: &[RequestRecord]) -> RunSummary {
+    summary_with(records, &info(records))
+}
+
+fn summary_with(records: &[RequestRecord], info: &RunInfo) -> RunSummary {
     let mut accumulator = Accumulator::new(Percentiles::default());
     records.iter().for_each(|record| accumulator.push(record, &[]));
-    accumulator.finish(&RunFacts::default(), &info(records)).unwrap()
+    accumulator.finish(&RunFacts::default(), info).unwrap()
 }
 
 fn tally(records: &[RequestRecord], events: Vec<LedgerEvent>) -> PageTally {
@@ -253,6 +257,18 @@ fn a_session_closed_as_its_last_turn_ends_is_gone() {
 }
 
 #[test]
+fn a_run_without_sessions_on_d_has_no_chart_of_direct_shares() {
+    let records = [("a", 1, 0), ("a", 2, 2000), ("b", 1, 100), ("b", 2, 2100)];
+    let records = records.map(|(session, turn, at)| record(session, turn, at, 1000, ExecutionMode::DpColocated));
+    let summary = summary_with(&records, &RunInfo { mechanism: "dp".into(), ..info(&records) });
+    let figure = story::direct_shares(&summary);
+    assert!(figure.chart.is_none() && figure.table.is_empty() && figure.note.is_empty());
+    assert_eq!(figure.says, "no sessions are kept on D, so nothing can go direct.");
+    let page = run_page(page(&summary, tally(&records, Vec::new())));
+    assert!(page.contains("No session can starve: no sessions are kept on D, so nothing can go direct."));
+}
+
+#[test]
 fn the_words_of_a_chart_are_its_own() {
     let records = vec![
         record("a", 1, 0, 1000, ExecutionMode::PdRouterTurn1),
@@ -261,7 +277,7 @@ fn the_words_of_a_chart_are_its_own() {
         record("b", 2, 9000, 900, ExecutionMode::FallbackSessionCap),
     ];
     let summary = summary(&records);
-    let figure = story::direct_shares(&summary.fairness);
+    let figure = story::direct_shares(&summary);
     assert_eq!(figure.says, "1 of 2 sessions has a direct share below 20 %; the run's share is 50.0 %.");
     let run = page(&summary, tally(&records, Vec::new()));
     let [_, e2e] = story::latencies(&run);

@@ -30,7 +30,8 @@ pub(super) fn over_time(run: &RunPage) -> Option<Figure> {
     let width_s = run.tally.residency.width_ns() as f64 / 1e9;
     let grid = |name: &str, unit, of: fn(&Series) -> &Vec<f64>| {
         let values = rows.iter().map(|(_, row)| (0..columns).map(|ix| of(row).get(ix).map(|v| short(*v))).collect());
-        Grid { name: name.into(), unit, values: values.collect(), notes: Vec::new() }
+        // The sentence is of all of them.
+        Grid { name: name.into(), unit, says: String::new(), values: values.collect(), notes: Vec::new() }
     };
     let has_sessions = rows.iter().any(|(_, row)| row.sessions.iter().any(|n| *n > 0.0));
     let has_usage = rows.iter().any(|(_, row)| !row.usage.is_empty());

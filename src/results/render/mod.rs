@@ -13,7 +13,9 @@ mod tables;
 pub use markdown::markdown;
 pub use summary::{Extras, summary};
 pub(in crate::results) use sweep::title;
-pub use sweep::{KNEE, PREDICTED_RANGE, fitted_groups, knees, page_cells, page_groups, sweep_cells, sweep_groups};
+pub use sweep::{
+    KNEE, PREDICTED_RANGE, fitted_groups, in_slo, knees, page_cells, page_groups, sweep_cells, sweep_groups,
+};
 pub(super) use table::csv_field;
 pub use table::{Format, FormatError, Style, Table, noted, visible};
 pub use tables::{modes, sessions, transfers, workers};

@@ -207,6 +207,9 @@ pub(in crate::results) fn lengths(summary: &RunSummary) -> Option<String> {
     ))
 }
 
+/// Why there is no direct share, of a run that keeps no sessions on D.
+pub(in crate::results) const NO_SESSIONS_ON_D: &str = "no sessions are kept on D, so nothing can go direct";
+
 /// Direct shares as bars, then [`fairness`].
 pub(super) fn sessions(summary: &RunSummary) -> Vec<String> {
     bars(&summary.fairness).into_iter().chain(fairness(summary)).collect()

@@ -39,7 +39,15 @@ const PREDICTED: &str = "predicted_direct_share";
 const PREDICTED_LEAST: &str = "predicted_direct_share_at_least";
 
 /// What the two ends of a predicted share are, in words.
-pub const PREDICTED_RANGE: &str = "predicted: the lower end is a run in which no turn goes direct while its D is over its pool, the higher one has room for all";
+pub const PREDICTED_RANGE: &str = "predicted: the lower end is a run in which no turn goes direct while its D is over its pool, the higher one has room for \
+     all; where slots are short, both rest on an estimate of who gets one, and more may go direct where the link or room on D \
+     hold up P";
+
+/// What goodput of a sweep is, with its objectives; `None` where there are none.
+pub fn in_slo(report: &SweepReport) -> Option<String> {
+    let objectives = report.objectives()?;
+    Some(format!("in SLO, goodput: requests that ended ok within {objectives}"))
+}
 
 /// What a knee is, in words.
 pub const KNEE: &str =
@@ -56,15 +64,16 @@ pub fn sweep_groups(report: &SweepReport) -> Table {
     for (figure, title) in SHOWN {
         let on_terminal = has_slos || figure != Figure::SLO_ATTAINMENT;
         columns.push(Column { on_terminal, ..number(figure.to_string(), title) });
-        columns.push(wide(format!("{figure}_ci95")));
+        columns.push(half_width(figure));
         if figure == Figure::BAD_SHARE {
-            columns.extend([number(PREDICTED, "predicted"), wide(PREDICTED_LEAST)]);
+            let least = Column { title: "predicted, lower end".into(), ..wide(PREDICTED_LEAST) };
+            columns.extend([number(PREDICTED, "predicted"), least]);
         }
     }
-    for figure in rest() {
-        columns.extend([wide(figure.to_string()), wide(format!("{figure}_ci95"))]);
+    for figure in rest().copied() {
+        columns.extend([Column { title: figure.name().into(), ..wide(figure.to_string()) }, half_width(figure)]);
     }
-    columns.extend([wide("reason"), wide("cause")]);
+    columns.extend([wide("objectives"), wide("reason"), wide("cause")]);
     let row = |group: &&SweepGroup| {
         let mut row: Vec<Cell> = group.values.iter().map(Cell::text).collect();
         row.extend([runs(group), Cell::text(verdict(group))]);
@@ -75,7 +84,9 @@ pub fn sweep_groups(report: &SweepReport) -> Table {
             }
         }
         rest().for_each(|figure| row.extend(with_interval(group, *figure)));
-        row.extend([&group.reason, &group.cause].map(|text| Cell::text(text.clone().unwrap_or_default())));
+        row.extend(
+            [&group.objectives, &group.reason, &group.cause].map(|text| Cell::text(text.clone().unwrap_or_default())),
+        );
         row
     };
     let rows = groups.iter().map(row).collect();
@@ -196,6 +207,11 @@ fn wide(key: impl Into<Cow<'static, str>>) -> Column {
     Column { title: key.clone(), key, left: false, on_terminal: false }
 }
 
+/// Half the interval of a figure.
+fn half_width(figure: Figure) -> Column {
+    Column { title: format!("{}, ±", title(figure)).into(), ..wide(format!("{figure}_ci95")) }
+}
+
 /// `3`, or `2/3` where some did not end.
 fn runs(group: &SweepGroup) -> Cell {
     let counts = &group.counts;
@@ -268,5 +284,5 @@ fn whole(value: f64) -> String {
 /// How a figure is called in tables of a sweep.
 pub(in crate::results) fn title(figure: Figure) -> String {
     let shown = SHOWN.iter().find(|(shown, _)| *shown == figure);
-    shown.map_or_else(|| figure.to_string(), |(_, title)| (*title).to_owned())
+    shown.map_or_else(|| figure.name(), |(_, title)| (*title).to_owned())
 }

@@ -110,10 +110,16 @@ impl Table {
         Table { columns, rows, json }
     }
 
+    /// The same with other words over a column for people; files keep its key.
+    pub fn titled(mut self, key: &str, title: &'static str) -> Table {
+        self.columns.iter_mut().filter(|column| column.key == key).for_each(|column| column.title = title.into());
+        self
+    }
+
     /// Text under titles, the first column and words to the left, numbers to the right. In JSON a row is an object of
     /// its titles and texts.
     pub fn plain(titles: &[&'static str], rows: Vec<Vec<String>>) -> Table {
-        let numbers = |ix: usize| rows.iter().all(|row| row[ix].parse::<f64>().is_ok());
+        let numbers = |ix: usize| rows.iter().all(|row| row[ix].replace(',', "").parse::<f64>().is_ok());
         let column = |(ix, title): (usize, &&'static str)| Column {
             title: Cow::Borrowed(*title),
             key: Cow::Borrowed(*title),

@@ -13,11 +13,12 @@ pub const STARVED_BELOW: f64 = 0.2;
 /// Spread of the direct-to-D share and of the mean E2E over sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Fairness {
-    /// Direct-to-D share of the run: direct and ok over all turns sent after each session's first; null without such turns.
+    /// Direct-to-D share of the run: direct and ok over all turns sent after each session's first; null without such turns,
+    /// and where no sessions are kept on D.
     pub direct_share: Option<f64>,
-    /// Sessions by direct share: below 20 %, 40 %, 60 %, 80 %, and the rest.
+    /// Sessions by direct share: below 20 %, 40 %, 60 %, 80 %, and the rest; all 0 where none has a share.
     pub histogram: [u64; 5],
-    /// Sessions without a second turn sent: they have no direct share.
+    /// Sessions without a direct share: no second turn was sent, or no sessions are kept on D.
     pub sessions_without_share: u64,
     /// Sarle's bimodality coefficient of the direct shares: above 5/9 hints at two peaks; null without spread.
     pub bimodality: Option<f64>,
@@ -41,7 +42,7 @@ impl Fairness {
 
 /// Computes the fairness over the sessions of a run, and marks the starved rows.
 pub fn assess(rows: &mut [SessionRow]) -> Fairness {
-    let later: u64 = rows.iter().map(|row| row.later_turns).sum();
+    let later: u64 = rows.iter().filter(|row| row.direct_share.is_some()).map(|row| row.later_turns).sum();
     let direct: u64 = rows.iter().map(|row| row.direct_turns).sum();
     let direct_share = share(direct, later);
     let uses_sessions = direct_share.is_some_and(|share| share > STARVED_BELOW);

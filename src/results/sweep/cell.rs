@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::results::{CacheReset, Figures, Verdict};
+use crate::results::{CacheReset, Figures, Slos, Verdict};
 
 /// One run of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +47,9 @@ pub struct CellResult {
     /// Lower end of the same, which crowded D may bring it down to; null where the other is.
     #[serde(default)]
     pub predicted_direct_share_at_least: Option<f64>,
+    /// Objectives of its goodput, as `ttft:2000 e2el:60000` in ms; null without any.
+    #[serde(default)]
+    pub objectives: Option<String>,
     /// Its headline figures. Those of a run without a headline are here all the same, and in no table.
     pub figures: Figures,
 }
@@ -92,9 +95,16 @@ impl CellResult {
                 .map(|caches| caches.words()),
             predicted_direct_share: number("/run/predicted_direct_share"),
             predicted_direct_share_at_least: number("/run/predicted_direct_share_at_least"),
+            objectives: objectives(summary),
             figures: Figures::of(summary),
         })
     }
+}
+
+/// What the goodput of a `summary.json` is judged by.
+fn objectives(summary: &Value) -> Option<String> {
+    let slos = Slos::deserialize(summary.pointer("/goodput")?).ok()?;
+    (!slos.is_none()).then(|| slos.to_string())
 }
 
 impl SweepCell {

@@ -28,6 +28,9 @@ pub struct SweepGroup {
     /// Lower end of the same, which crowded D may bring it down to; null where the other is.
     #[serde(default)]
     pub predicted_direct_share_at_least: Option<f64>,
+    /// Objectives of its goodput, as `ttft:2000 e2el:60000` in ms; null without any.
+    #[serde(default)]
+    pub objectives: Option<String>,
     /// Its figures over the cells that are done; one that no cell has is left out.
     pub bands: Vec<Band>,
 }
@@ -78,6 +81,7 @@ impl SweepGroup {
             cause: results().find_map(|result| result.cause.clone()),
             predicted_direct_share: results().find_map(|result| result.predicted_direct_share),
             predicted_direct_share_at_least: results().find_map(|result| result.predicted_direct_share_at_least),
+            objectives: results().find_map(|result| result.objectives.clone()),
             bands: bands(&Figure::HEADLINE, figures.iter().copied()),
         }
     }

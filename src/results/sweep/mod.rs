@@ -134,6 +134,18 @@ impl SweepReport {
         self.groups.iter().find(|group| group.at == at)
     }
 
+    /// Objectives that goodput is judged by, in words; `None` where no cell has any.
+    pub fn objectives(&self) -> Option<String> {
+        let mut found: Vec<&str> = self.groups.iter().filter_map(|group| group.objectives.as_deref()).collect();
+        found.sort_unstable();
+        found.dedup();
+        match found.as_slice() {
+            [] => None,
+            [one] => Some(format!("{one} (ms)")),
+            many => Some(format!("those of each point (ms): {}", many.join(", or "))),
+        }
+    }
+
     /// JSON Schema of `sweep.json`.
     pub fn schema() -> Schema {
         SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<SweepReport>()

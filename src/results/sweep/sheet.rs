@@ -6,7 +6,7 @@ use crate::results::frame::{Scalar, SheetKind as Kind, write_sheet};
 use std::io::{self, Write};
 
 /// Columns before the figures, axes left aside.
-const FIXED: [(&str, Kind); 12] = [
+const FIXED: [(&str, Kind); 13] = [
     ("cell", Kind::Whole),
     ("seed", Kind::Whole),
     ("folder", Kind::Text),
@@ -17,6 +17,7 @@ const FIXED: [(&str, Kind); 12] = [
     ("reason", Kind::Text),
     ("cause", Kind::Text),
     ("caches", Kind::Text),
+    ("objectives", Kind::Text),
     ("predicted_direct_share", Kind::Number),
     ("predicted_direct_share_at_least", Kind::Number),
 ];
@@ -51,6 +52,7 @@ impl SweepReport {
             Scalar::Text(result.and_then(|result| result.reason.as_deref())),
             Scalar::Text(result.and_then(|result| result.cause.as_deref())),
             Scalar::Text(result.and_then(|result| result.caches.as_deref())),
+            Scalar::Text(result.and_then(|result| result.objectives.as_deref())),
             Scalar::Number(result.and_then(|result| result.predicted_direct_share)),
             Scalar::Number(result.and_then(|result| result.predicted_direct_share_at_least)),
         ];

@@ -103,14 +103,16 @@ pub struct Capacity {
 /// Predicted share of requests that go direct to D, 0 to 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectShare {
-    /// The smaller of `by_slots` and `by_capacity`.
+    /// The smaller of `by_slots` and `by_capacity`. No upper bound where slots are short: see `by_slots`.
     pub predicted: f64,
     /// Lower end: no turn that begins while the sessions on its D need more than its pool goes direct. An estimate, too: turns
     /// of the plain path need room as well and are not in it.
     pub at_least: f64,
     /// With slots and KV room for all: turns that append little enough to what their session's seed left.
     pub appendable: f64,
-    /// If only slots were short: turns after a session's seed that can be appended, while it has a slot.
+    /// If only slots were short: turns after a session's seed that can be appended, while it has a slot. An estimate of who
+    /// gets one: where turns through P are held up by the link or by room on D, which it does not know, fewer ask for the slots
+    /// of others, and more turns may go direct.
     pub by_slots: f64,
     /// If only KV room were short: appendable turns times the share of live sessions that fit into the pools.
     pub by_capacity: f64,

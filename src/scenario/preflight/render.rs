@@ -99,7 +99,7 @@ fn slots(slots: &Slots) -> Line {
         (0, _) if *total >= u64::from(*wanted) => format!("{head} ≥ {sessions}: each can hold one"),
         (0, _) => format!("{head} for {sessions}: released slots are likely to reach every session"),
         (_, SlotRelease::Never) => {
-            format!("{head} < {sessions}, slots are never released: {lost} can never hold a slot")
+            format!("{head} < {sessions}, slots are never released: about {lost} will never hold one")
         }
         (_, SlotRelease::SessionEnd | SlotRelease::IdleLru) => {
             let verb = if *starved == 1 { "ends" } else { "end" };

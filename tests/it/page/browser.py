@@ -124,6 +124,24 @@ ODD_TICKS = r"""
 """
 
 
+# The first two figures of a map; of each map the chosen figure, its sentence, and what a reader without a screen is told.
+FIGURES = ["E2E p99", "E2E p50"]
+SAYS = r"""
+(() => [...document.querySelectorAll('#maps figure')].map((map) => [map.querySelector('select').selectedOptions[0].text,
+  map.querySelector('.says').textContent, map.querySelector('.chart').getAttribute('aria-label')]))()
+"""
+SCALES = r"""
+(() => [...document.querySelectorAll('#maps .chart')].map((host) => { const [v] = echarts.getInstanceByDom(host).getOption().visualMap;
+  return [v.min, v.max, ...v.text]; }))()
+"""
+
+# Where the curves end: the slowest request of each, on every scale.
+ENDS = r"""
+(() => [...document.querySelectorAll('.chart[data-drawn]')].map((host) => echarts.getInstanceByDom(host).getOption().series
+  .filter((s) => s.type === 'line' && s.step).map((s) => s.data.length && s.data[s.data.length - 1][0])))()
+"""
+
+
 def quantity(words):
     """`−1,044 s` as seconds, `42.8 ms` too; None for what is no number."""
     found = re.match(r"[^\d+−-]{0,2}([+−-]?[\d.,]+(?:e[+-]?\d+)?)\s*(ms|K|M)?", words)
@@ -200,11 +218,19 @@ class Look:
 
     def ticks(self):
         """Axes have round numbers, on each scale that can be chosen."""
-        choices = "[...document.querySelectorAll('.choose select')]"
+        choices, ends = "[...document.querySelectorAll('.choose select')]", []
         for at in ["0", "1"]:
             self.tab.evaluate(f"{choices}.forEach((s) => {{ s.value = '{at}'; s.dispatchEvent(new Event('change')); }})")
             odd = self.tab.evaluate(ODD_TICKS)
             self.need(not odd, f"odd axes: {odd}")
+            if self.kind == "sweep":
+                said = self.tab.evaluate(SAYS)
+                self.need(said[0][0] == FIGURES[int(at)] and all(s == said[0][0] for s, _, _ in said), f"figure {at}: {said}")
+                self.need(all(words.startswith(name) and label.endswith(words) for name, words, label in said), f"words of {said}")
+                scales = self.tab.evaluate(SCALES)
+                self.need(len(scales) > 1 and all(scale == scales[0] for scale in scales), f"maps side by side have the scales {scales}")
+            ends.append(self.tab.evaluate(ENDS))
+        self.need(ends[0] == ends[1], f"curves end at {ends[0]}, their tails at {ends[1]}")
         self.tab.evaluate(f"{choices}.forEach((s) => {{ s.value = '0'; s.dispatchEvent(new Event('change')); }})")
 
     def paper(self):

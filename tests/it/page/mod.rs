@@ -147,7 +147,8 @@ fn a_browser_draws_every_page_and_finds_nothing_wrong() {
     run(&["replay", &sample, "--replicas", "3", "--name", "reps", "-q"]);
     run(&["report", "outputs/reps", "--html", "replicas.html"]);
     scratch.write("sweep.toml", SWEEP);
-    scratch.run(&["sweep", "sweep.toml", &sample, "--html", "sweep.html", "-q"]).code(1);
+    run(&["trace", "generate", "--sessions", "16", "--requests", "160", "--seed", "7", "-o", "crowd.jsonl", "-q"]);
+    scratch.run(&["sweep", "sweep.toml", "crowd.jsonl", "--html", "sweep.html", "-q"]).code(1);
     many(&scratch);
     hostile(&scratch);
     let kinds = ["run", "many", "none", "hostile", "sweep", "diff", "replicas"];
@@ -162,14 +163,14 @@ fn a_browser_draws_every_page_and_finds_nothing_wrong() {
     assert!(looked.status.success(), "{out}{err}");
 }
 
-/// Two policies by three caps; the cells of one policy are refused.
+/// Three policies by four caps, too few slots for all with the first; the cells of one policy are refused.
 const SWEEP: &str = "\
 [sweep]
 name = \"caps\"
 scenario = \"v3-1p7d\"
 repeats = 2
 [axes]
-policy = [\"kv-aware\", \"cache-aware\"]
+policy = [\"kv-aware\", \"sticky\", \"cache-aware\"]
 cap = [1, 2, 4, 8]
 \"replay.think_scale\" = [5.0, 10.0]
 ";

@@ -6,7 +6,7 @@ use pdreplay::results::diff::{
     RunInput, SideInput, StarvationChange,
 };
 use pdreplay::results::page::diff_page;
-use pdreplay::results::render::{self, Style};
+use pdreplay::results::render::{self, Format, Style};
 use pdreplay::results::{Batch, Percentile, Percentiles, RunInfo, RunState, RunSummary};
 use serde_json::{Value, json};
 
@@ -343,16 +343,74 @@ fn told(story: &Story) -> RunInput {
 #[test]
 fn sessions_that_were_freed_or_became_starved_are_named_with_the_causes_of_both_sides() {
     let report = compare(vec![told(&story())], vec![told(&freed())], options(&["became_starved>0"])).unwrap();
-    assert_eq!((report.sessions.starved_a, report.sessions.starved_b), (3, 0));
-    assert_eq!(report.sessions.freed, ["s3", "s4", "s5"]);
+    assert_eq!((report.sessions.starved_a, report.sessions.starved_b), (Some(3), Some(0)));
+    assert_eq!(report.sessions.freed.as_deref().unwrap(), ["s3", "s4", "s5"]);
     assert!(report.a.causes[0].text.contains("3 slots (3 D × cap 1) < 6 sessions"), "{:?}", report.a.causes);
     assert!(!report.b.causes.iter().any(|cause| cause.text.contains("slots (3 D")), "{:?}", report.b.causes);
     let row = &report.sessions.rows[3];
-    assert_eq!((row.session_id.as_str(), row.change), ("s3", StarvationChange::Freed));
+    assert_eq!((row.session_id.as_str(), row.change), ("s3", Some(StarvationChange::Freed)));
     assert_eq!(row.a.as_ref().unwrap().main_reason, Some(ModeReason::SessionCap));
     assert!(!report.is_crossed() && text(&report).contains("freed: s3 (direct 0 % → 100 %, session-cap)"));
     let back = compare(vec![told(&freed())], vec![told(&story())], options(&["became_starved>0"])).unwrap();
-    assert_eq!((back.sessions.became_starved.len(), back.is_crossed()), (3, true));
+    assert_eq!((back.sessions.became_starved.as_ref().unwrap().len(), back.is_crossed()), (3, true));
+}
+
+/// The same requests on workers that keep no sessions.
+fn colocated() -> Story {
+    let mut story = story();
+    for record in &mut story.records {
+        (record.execution_mode, record.mode_reason) = (ExecutionMode::DpColocated, ModeReason::Mechanism);
+    }
+    story.info.mechanism = "dp".into();
+    story
+}
+
+#[test]
+fn sessions_that_are_not_kept_on_d_have_no_direct_share_and_never_wanted_a_slot() {
+    let summary = colocated().summary();
+    for row in &summary.sessions {
+        assert_eq!((row.direct_share, row.slot_hold_s, row.slot_after_end_s), (None, None, None));
+    }
+    assert_eq!((summary.fairness.direct_share, summary.fairness.histogram), (None, [0; 5]));
+    let table = render::sessions(&summary).render(Format::Table, Style::default());
+    assert!(!table.contains("never") && table.contains(" – "), "{table}");
+}
+
+#[test]
+fn what_is_not_judged_for_want_of_sessions_on_d_is_no_0() {
+    let gates = ["became_starved>0", "freed_sessions<1", "starved_sessions>+0", "direct_share<-5%", "bimodality>+0"];
+    let cases = [
+        (colocated(), story(), "A keeps no sessions on D", "starved – → 3: A keeps no sessions on D", [None, Some(3)]),
+        (story(), colocated(), "B keeps no sessions on D", "starved 3 → –: B keeps no sessions on D", [Some(3), None]),
+        (
+            colocated(),
+            colocated(),
+            "A keeps no sessions on D; B keeps no sessions on D",
+            "starved – → –: neither side keeps sessions on D",
+            [None, None],
+        ),
+    ];
+    for (a, b, why, line, starved) in cases {
+        let report = compare(vec![told(&a)], vec![told(&b)], options(&gates)).unwrap();
+        for (gate, judged) in gates.iter().zip(&report.thresholds) {
+            let key = gate.split(['<', '>']).next().unwrap();
+            assert_eq!(judged.text, format!("{key} cannot be judged: {why}"));
+            assert_eq!((judged.value, judged.crossed), (None, true), "{gate}");
+        }
+        let sessions = &report.sessions;
+        assert_eq!([sessions.starved_a, sessions.starved_b], starved);
+        let lists = [&sessions.became_starved, &sessions.freed, &sessions.still_starved];
+        assert!(lists.into_iter().all(Option::is_none) && sessions.rows.iter().all(|row| row.change.is_none()));
+        let sides = sessions.rows.iter().flat_map(|row| [(&row.a, starved[0]), (&row.b, starved[1])]);
+        for (side, judged) in sides.map(|(side, judged)| (side.as_ref().unwrap(), judged)) {
+            assert_eq!((side.starved_in.is_some(), side.direct_share.is_some()), (judged.is_some(), judged.is_some()));
+        }
+        if report.comparison != ComparisonKind::Identical {
+            let text = text(&report).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains(line), "{text}");
+            assert!(diff_page(&report).contains(line));
+        }
+    }
 }
 
 #[test]

@@ -124,6 +124,7 @@ fn blocks(report: &DiffReport, shown: Shown) -> Vec<Block> {
         Block::Lines("changed", changed(report)),
         Block::Lines("paired", vec![paired(report)]),
         Block::Lines("chance", chance(report)),
+        Block::Lines("goodput", objectives(report).into_iter().collect()),
         Block::Lines("result", vec![result(report)]),
         Block::Lines("fail-on", thresholds(&report.thresholds)),
     ];
@@ -192,6 +193,12 @@ pub(in crate::results) fn chance(report: &DiffReport) -> Vec<String> {
     bootstrap.into_iter().chain([noise]).collect()
 }
 
+/// What goodput is, where there is any.
+pub(in crate::results) fn objectives(report: &DiffReport) -> Option<String> {
+    let slos = report.objectives?;
+    Some(format!("request_goodput and slo_attainment: requests that ended ok within {slos} (ms)"))
+}
+
 /// Why verdicts are no results, where the headline of a run may not be read.
 pub(in crate::results) fn caution(report: &DiffReport) -> Option<String> {
     let of_side = |(name, side): (&str, &SideFacts)| {
@@ -229,16 +236,23 @@ pub(in crate::results) fn sessions(report: &DiffReport) -> Vec<String> {
     } else {
         ""
     };
-    let mut lines = vec![format!(
-        "starved{which} {} → {}: {} freed, {} became starved, {} in both",
-        sessions.starved_a,
-        sessions.starved_b,
-        sessions.freed.len(),
-        sessions.became_starved.len(),
-        sessions.still_starved.len()
-    )];
+    let shown = |n: Option<u64>| n.map_or_else(|| "–".into(), count);
+    let number = |ids: &Option<Vec<String>>| shown(ids.as_ref().map(|ids| ids.len() as u64));
+    let (a, b) = (sessions.starved_a, sessions.starved_b);
+    let changes = match (a, b) {
+        (Some(_), Some(_)) => format!(
+            "{} freed, {} became starved, {} in both",
+            number(&sessions.freed),
+            number(&sessions.became_starved),
+            number(&sessions.still_starved)
+        ),
+        (None, Some(_)) => "A keeps no sessions on D".into(),
+        (Some(_), None) => "B keeps no sessions on D".into(),
+        (None, None) => "neither side keeps sessions on D".into(),
+    };
+    let mut lines = vec![format!("starved{which} {} → {}: {changes}", shown(a), shown(b))];
     for (change, label) in [(StarvationChange::BecameStarved, "became starved"), (StarvationChange::Freed, "freed")] {
-        let rows: Vec<_> = sessions.rows.iter().filter(|row| row.change == change).collect();
+        let rows: Vec<_> = sessions.rows.iter().filter(|row| row.change == Some(change)).collect();
         let name = |row: &&&crate::results::diff::SessionDelta| {
             let share = |side: &Option<crate::results::diff::SessionSide>| {
                 let share = side.as_ref().and_then(|side| side.direct_share);

@@ -211,10 +211,10 @@ fn half_width(noise: f64, unit: &str) -> String {
 /// One row a session: those that became starved first, then those freed.
 pub(in crate::results) fn session_rows(report: &DiffReport) -> Table {
     let order = |row: &&SessionDelta| match row.change {
-        StarvationChange::BecameStarved => 0,
-        StarvationChange::Freed => 1,
-        StarvationChange::StillStarved => 2,
-        StarvationChange::None => 3,
+        Some(StarvationChange::BecameStarved) => 0,
+        Some(StarvationChange::Freed) => 1,
+        Some(StarvationChange::StillStarved) => 2,
+        Some(StarvationChange::None) | None => 3,
     };
     let mut rows: Vec<&SessionDelta> = report.sessions.rows.iter().collect();
     rows.sort_by_key(|row| (order(row), row.arrival_rank));
@@ -246,10 +246,11 @@ pub(in crate::results) fn session_rows(report: &DiffReport) -> Table {
 
 fn session_row(row: &SessionDelta) -> Vec<Cell> {
     let change = match row.change {
-        StarvationChange::BecameStarved => "became starved",
-        StarvationChange::Freed => "freed",
-        StarvationChange::StillStarved => "still starved",
-        StarvationChange::None => "",
+        Some(StarvationChange::BecameStarved) => "became starved",
+        Some(StarvationChange::Freed) => "freed",
+        Some(StarvationChange::StillStarved) => "still starved",
+        Some(StarvationChange::None) => "",
+        None => "–",
     };
     let (a, b) = (row.a.as_ref(), row.b.as_ref());
     let direct = |side: Option<&SessionSide>| Cell::number(side.and_then(|side| side.direct_share), percent);
