@@ -22,6 +22,7 @@ mod exports;
 mod figures;
 mod flips;
 mod foreign;
+mod gates;
 mod installed;
 mod interrupts;
 mod json_words;
