@@ -236,16 +236,13 @@ fn an_id_is_no_link_and_nobody_is_mentioned() {
     let sessions = scratch.run(&["report", "outputs/one", "--sessions", "--format", "markdown"]).code(0).stdout;
     let diff = ["diff", "outputs/one", "outputs/two", "--no-replicas", "--all", "--format", "markdown"];
     let diff = scratch.run(&diff).code(0).stdout;
-    let mut named = 0;
     for id in ids {
         assert!(sessions.contains(&format!("| `{id}` |")), "{id}: {sessions}");
         for text in [&sessions, &diff] {
-            named += text.matches(id).count();
             let outside: String = text.split('`').step_by(2).collect();
             assert!(!outside.contains(id), "{id}: {text}");
         }
     }
-    assert!(named > ids.len(), "the comparison names some, too: {diff}");
 }
 
 #[test]

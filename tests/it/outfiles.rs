@@ -160,7 +160,7 @@ fn a_disk_that_is_full_for_a_page_or_an_export_leaves_the_run_whole_and_shown() 
     let sessions = ["report", "outputs/run-0", "--sessions", "--export", "csv=/dev/full"];
     whole_all_the_same(&scratch.run(&sessions), "session", "pdreplay report outputs/run-0 shows it");
     let events = ["report", "outputs/run-0", "--events", "--export", "csv=/dev/full"];
-    whole_all_the_same(&scratch.run(&events), "kind", "the run itself is whole, in outputs/run-0/");
+    whole_all_the_same(&scratch.run(&events), "session-opened", "the run itself is whole, in outputs/run-0/");
     let records = ["report", "outputs/run-0/summary.json", "--html", "/dev/full"];
     whole_all_the_same(&scratch.run(&records), "4 requests, 2 sessions", "the run itself is whole");
     scratch.write("outputs/run-1/events.jsonl", "");
