@@ -35,7 +35,7 @@ Examples:
   pdreplay trace inspect trace.jsonl.zst
 
 Exit codes: 0 ok; 1 the run broke a budget, was stopped by a failed turn, completed nothing or could not write \
-its results, or a condition of --fail-on or --fail-on-starvation was met; 2 bad usage or input; 129 (SIGHUP), 130 (SIGINT) and 143 (SIGTERM) interrupted: results are written \
+its results, or a condition of --fail-on or --fail-on-starvation was met or cannot be judged; 2 bad usage or input; 129 (SIGHUP), 130 (SIGINT) and 143 (SIGTERM) interrupted: results are written \
 as far as the run went. A second signal ends the program at once: the records so far are kept (requests.jsonl), \
 without a summary; `pdreplay report` makes one.";
 

@@ -108,14 +108,15 @@ impl FoundRun {
         then.is_some_and(|then| fs::metadata(self.folder.join(name)).is_ok_and(|now| now.len() == then.bytes))
     }
 
+    /// The table, when it is read: the run left it so.
+    pub fn table_read(&self) -> Option<PathBuf> {
+        self.table().filter(|_| self.change_of(folder::REQUESTS_PARQUET).is_none()).map(|table| table.path)
+    }
+
     /// The file that is read in place of lines that were cut or exchanged.
     pub fn in_place_of_lines(&self) -> Option<PathBuf> {
-        let is_read = |_: &Table| {
-            self.requests.is_file()
-                && !self.is_whole(folder::REQUESTS)
-                && self.change_of(folder::REQUESTS_PARQUET).is_none()
-        };
-        self.table().filter(is_read).map(|table| table.path)
+        let is_exchanged = self.requests.is_file() && !self.is_whole(folder::REQUESTS);
+        is_exchanged.then(|| self.table_read()).flatten()
     }
 
     fn fold_lines<S>(
@@ -177,7 +178,9 @@ impl FoundRun {
         mut each: impl FnMut(RequestRecord) -> ControlFlow<()>,
     ) -> Result<(), Failure> {
         let path = &self.requests;
-        self.tell_change_of(folder::REQUESTS, |change| format!("{}: {change}", path.display()), terminal);
+        if let Some(change) = self.change_of(folder::REQUESTS) {
+            self.say_doubt(format!("{}: {change}", path.display()), terminal);
+        }
         let file = File::open(path).map_err(|error| unreadable(path, &error))?;
         for record in read_requests(BufReader::with_capacity(READ_BYTES, file)) {
             match record {

@@ -52,6 +52,8 @@ pub struct Job<'a> {
 /// What came out.
 #[derive(Debug)]
 pub struct Finished {
+    /// Id of the run.
+    pub run_id: String,
     /// The summary, as written.
     pub summary: RunSummary,
     /// Exit code it deserves.
@@ -82,7 +84,7 @@ pub fn drive(job: Job, ready: Option<Ready>, folder: &RunFolder, watch: &mut Sto
         manifest.end(info, facts, files, exit);
         write_manifest(folder, &manifest)?;
         watch.lap(Stage::Write);
-        Ok(Finished { summary, exit, wall_seconds })
+        Ok(Finished { run_id: manifest.run_id, summary, exit, wall_seconds })
     });
     ended.inspect_err(|failure| {
         manifest.fail(failure);

@@ -40,7 +40,7 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// Ways out, one sentence each.
     pub hints: Vec<String>,
-    /// Results cannot be written: the next run would meet the same.
+    /// Results, or what is made of them, cannot be written: the next run would meet the same.
     pub is_write: bool,
 }
 

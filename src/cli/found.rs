@@ -62,7 +62,19 @@ fn no_run(folder: &Path) -> String {
             first.display()
         );
     }
+    if folder.join(folder::SWEEP).is_file() {
+        return match some_cell(folder) {
+            Some(cell) => format!("it is a sweep: give one of its cells, such as {}", cell.display()),
+            None => "it is a sweep, and none of its cells has run: the command of the sweep runs them".into(),
+        };
+    }
     "give a run folder as pdreplay replay writes it, such as outputs/NAME, or a file of records".into()
+}
+
+/// The first cell by name, of the sweep in `folder`, in which there is a run.
+fn some_cell(folder: &Path) -> Option<PathBuf> {
+    let cells = fs::read_dir(folder.join(folder::CELLS)).ok()?;
+    cells.flatten().map(|cell| cell.path()).filter(|cell| cell.join(folder::RUN).is_file()).min()
 }
 
 impl FoundRun {
@@ -90,7 +102,7 @@ impl FoundRun {
         let requests = if has_manifest { folder.join(folder::REQUESTS) } else { run.to_path_buf() };
         let folder = folder.to_path_buf();
         let found = FoundRun { folder, requests, manifest, checks: Checks::default(), lines_alone: false };
-        broken.into_iter().for_each(|broken| found.say(broken, terminal));
+        broken.into_iter().for_each(|broken| found.say_doubt(broken, terminal));
         found.tell_unfinished(terminal);
         Ok(found)
     }

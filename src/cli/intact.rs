@@ -24,6 +24,8 @@ struct Known {
     /// What became of the content of a file, in words, by its name.
     changes: BTreeMap<&'static str, Option<String>>,
     said: Vec<String>,
+    /// The first word on what makes figures of the run doubtful.
+    doubt: Option<String>,
 }
 
 impl Checks {
@@ -75,6 +77,18 @@ impl FoundRun {
         }
     }
 
+    /// Says it of what its figures are made from: `run.json`, or the records that are read.
+    pub fn say_doubt(&self, text: impl Into<String>, terminal: &Terminal) {
+        let text = text.into();
+        self.checks.known().doubt.get_or_insert_with(|| text.clone());
+        self.say(text, terminal);
+    }
+
+    /// Why its figures may be wrong, in words: nothing is to be judged by them.
+    pub fn doubt(&self) -> Option<String> {
+        self.checks.known().doubt.clone()
+    }
+
     /// What was said of its files so far.
     pub fn said(&self) -> Vec<String> {
         self.checks.known().said.clone()
@@ -118,9 +132,12 @@ impl FoundRun {
         let files = self.manifest.as_ref().map(|manifest| folder::damage(&self.folder, &manifest.files));
         let told = |(name, _): &(String, String)| name != folder::SUMMARY || stored.is_some();
         files.into_iter().flatten().filter(told).for_each(|(name, text)| {
-            let instead = if name == folder::REQUESTS { self.in_place_of_lines() } else { None };
-            let instead = instead.map(|table| format!("; {} is read in its place", table.display()));
-            self.say(text + &instead.unwrap_or_default(), terminal);
+            let is_records = name == folder::REQUESTS;
+            match is_records.then(|| self.in_place_of_lines()).flatten() {
+                Some(table) => self.say(format!("{text}; {} is read in its place", table.display()), terminal),
+                None if is_records && self.table_read().is_none() => self.say_doubt(text, terminal),
+                None => self.say(text, terminal),
+            }
         });
     }
 

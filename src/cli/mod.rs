@@ -20,6 +20,7 @@ mod intact;
 mod ledger;
 mod live;
 mod man;
+mod member;
 mod messages;
 mod outfile;
 mod output;

@@ -143,7 +143,15 @@ pub fn write(file: &Path, form: Form, write: impl FnOnce(&mut dyn Write) -> io::
     } else {
         write_whole(&behind_links(file), write).map(drop)
     };
-    written.map_err(|error| Failure::broke(error).hint("choose another file"))
+    written.map_err(|error| Failure::broke(error).hint("choose another file").of_write())
+}
+
+/// A failure to write a file beside the run in `folder`, which is there as `how` says, such as `whole`.
+pub fn beside(failure: Failure, how: &str, folder: &Path) -> Failure {
+    let path = folder.display();
+    failure.hint(format!(
+        "the run itself is {how}, in {path}/: pdreplay report {path} shows it and writes such files anew"
+    ))
 }
 
 /// A rename would take the place of a device or a pipe.

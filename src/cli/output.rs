@@ -24,7 +24,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub percentiles: Option<Percentiles>,
     /// End with exit 1 when less than 20 % of a session's later turns went direct, in a run that keeps sessions on D. With
-    /// replicas: in any of them; of a sweep: in any cell.
+    /// replicas: in any of them; of a sweep: in any cell. Also when files that would tell it were changed.
     #[arg(long)]
     pub fail_on_starvation: bool,
 }

@@ -12,6 +12,7 @@ use crate::cli::folder::{RunFolder, Wanted, path_safe};
 use crate::cli::found::{Asked, FoundRun};
 use crate::cli::inputs::{InputArgs, Inputs, tell_notices};
 use crate::cli::live::{Ready, TargetArg};
+use crate::cli::outfile;
 use crate::cli::output::OutputArgs;
 use crate::cli::page::{self, PageArgs};
 use crate::cli::preflight;
@@ -44,6 +45,9 @@ Examples:
   pdreplay replay --html run.html
   # stdout holds only the result
   pdreplay replay --json > summary.json";
+
+/// A run that has just ended.
+const WHOLE: &str = "whole";
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
@@ -141,7 +145,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         let written = args.page.html.as_ref().map_or(Ok(()), write);
         let prints = args.page.leaves_stdout_after(args.output.prints(), &written);
         replicas::print(&replicas, &folder, prints.then(|| args.output.format()), terminal)?;
-        written.map_err(|failure| beside(failure, &folder))?;
+        written.map_err(|failure| outfile::beside(failure, WHOLE, folder.path()))?;
         let jitter_ms = inputs.scenario.replay.arrival_jitter_ms;
         replicas.hint(jitter_ms, args.inputs.trace.is_none()).into_iter().for_each(|hint| terminal.messages.note(hint));
         return Ok(args.output.exit(exit, &replicas.starving(folder.path()), terminal));
@@ -153,7 +157,7 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.timings {
         terminal.messages.block(&watch.table(is_live).render(Format::Table, terminal.style));
     }
-    written.map_err(|failure| beside(failure, &folder))?;
+    written.map_err(|failure| outfile::beside(failure, WHOLE, folder.path()))?;
     let starving = Starving::in_run(finished.summary.starved_sessions(), folder.path().display());
     Ok(args.output.exit(finished.exit, &starving, terminal))
 }
@@ -192,14 +196,6 @@ fn write_files(folder: &RunFolder, args: &ReplayArgs, terminal: &Terminal) -> Re
         page::write(target, &page::of_run(&found, &asked, terminal)?.0, terminal)?;
     }
     Ok(())
-}
-
-/// A failure that concerns files beside the run alone.
-fn beside(failure: Failure, folder: &RunFolder) -> Failure {
-    let path = folder.path().display();
-    failure.hint(format!(
-        "the run itself is whole, in {path}/: pdreplay report {path} shows it and writes such files anew"
-    ))
 }
 
 fn print(

@@ -18,9 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::drive::{Finished, Job, broken, drive, write_sealed};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::folder::{self, RunFolder, replica_name};
+use crate::cli::folder::{self, ManifestState, RunFolder, replica_name};
 use crate::cli::found::parse_json;
 use crate::cli::live::{Ready, TargetArg};
+use crate::cli::member::{Found, Member, Strays};
 use crate::cli::output::json;
 use crate::cli::provenance::run_id;
 use crate::cli::stages::Stopwatch;
@@ -89,17 +90,52 @@ pub struct Replica {
     pub folder: String,
     /// Seed.
     pub seed: u64,
+    /// Id of the run; null in files of earlier versions.
+    #[serde(default)]
+    pub run_id: Option<String>,
     /// Exit code the run alone would have had.
     pub exit_code: u8,
     /// Sessions with a direct share below 20 %; null without sessions on D.
     pub starved_sessions: Option<u64>,
 }
 
-/// The replicas at `run`, their folder or its `replicas.json`; `None` when there is no such file. Says what is wrong with it.
+impl Replica {
+    /// What is in its folder below `beside`. One that was broken off ended, too.
+    fn found(&self, beside: &Path) -> Found {
+        let path = beside.join(&self.folder);
+        if !path.is_dir() {
+            return Found::Nothing;
+        }
+        let run = match Member::read(&path) {
+            Ok(run) => run,
+            Err(why) => return Found::Unfinished(why),
+        };
+        if self.run_id.as_ref().is_some_and(|run_id| *run_id != run.run_id) || self.seed != run.seed {
+            return Found::Other;
+        }
+        let is_ended = !matches!(run.state, ManifestState::Running | ManifestState::Failed);
+        let change =
+            run.change(&path).or_else(|| (!is_ended).then(|| format!("{}: the run did not end", path.display())));
+        change.map_or(Found::Done, Found::Unfinished)
+    }
+}
+
+/// Replicas as they lie on the disk.
+#[derive(Debug)]
+pub struct FoundReplicas {
+    /// What their file says, and what is wrong with that among the notes, which nobody has been told yet.
+    pub replicas: Replicas,
+    /// Why the file is not to be trusted, in words.
+    pub broken: Option<String>,
+    /// Which of the folders hold other runs, in words.
+    pub others: Option<String>,
+}
+
+/// The replicas at `run`, their folder or its `replicas.json`; `None` when there is no such file.
 ///
 /// # Errors
 /// When the file is none of ours, or lists what is no replica in its folder.
-pub fn read(run: &Path, terminal: &Terminal) -> Result<Option<Replicas>, Failure> {
+pub fn read(run: &Path) -> Result<Option<FoundReplicas>, Failure> {
     let path = if run.is_dir() { run.join(folder::REPLICAS) } else { run.to_path_buf() };
     if path.file_name().is_none_or(|name| name != folder::REPLICAS) || !path.is_file() {
         return Ok(None);
@@ -109,9 +145,9 @@ pub fn read(run: &Path, terminal: &Terminal) -> Result<Option<Replicas>, Failure
         return Err(Failure::input(format!("{}: {fault}: changed after it was written", path.display()))
             .hint("take the file from a copy, or give the runs themselves, one by one or joined by commas"));
     }
-    replicas.notes = broken.into_iter().chain(replicas.missing(path.parent().unwrap_or(Path::new("")))).collect();
-    replicas.notes.iter().for_each(|note| terminal.messages.warning(note));
-    Ok(Some(replicas))
+    let strays = replicas.strays(path.parent().unwrap_or(Path::new("")));
+    replicas.notes = broken.iter().cloned().chain(strays.notes(&path, "the bands")).collect();
+    Ok(Some(FoundReplicas { replicas, broken, others: strays.others(&path) }))
 }
 
 /// Lets replicas differ in arrivals, unless the scenario does already; true when it did not.
@@ -153,6 +189,7 @@ impl Replicas {
         let replica = |(number, replica): &(u32, Finished)| Replica {
             folder: replica_name(number + 1),
             seed: seed_of(seed, *number),
+            run_id: Some(replica.run_id.clone()),
             exit_code: replica.exit as u8,
             starved_sessions: replica.summary.starved_sessions(),
         };
@@ -187,18 +224,16 @@ impl Replicas {
         is_more.then(|| format!("{} finished of {listed} listed of {} asked for", self.finished, self.asked))
     }
 
-    /// Those whose folder is not there, in words.
-    fn missing(&self, beside: &Path) -> Option<String> {
-        let is_gone = |replica: &&Replica| !beside.join(&replica.folder).is_dir();
-        let gone: Vec<&str> = self.replicas.iter().filter(is_gone).map(|replica| replica.folder.as_str()).collect();
-        let file = beside.join(folder::REPLICAS);
-        (!gone.is_empty()).then(|| {
-            format!(
-                "{}: folders it lists are missing: {}; the bands cannot be checked",
-                file.display(),
-                gone.join(", ")
-            )
-        })
+    /// Those that are not in their folders as they ended.
+    fn strays(&self, beside: &Path) -> Strays {
+        let mut strays = Strays::default();
+        self.replicas.iter().for_each(|replica| strays.add(&replica.folder, replica.found(beside)));
+        strays
+    }
+
+    /// The first that is there to be read.
+    pub fn first(&self, beside: &Path) -> Option<&Replica> {
+        self.replicas.iter().find(|replica| replica.found(beside) == Found::Done)
     }
 
     /// What to try when replicas under `jitter_ms` of jitter all but agree; another trace where it is `generated`.

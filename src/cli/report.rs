@@ -8,18 +8,18 @@ use clap::Args;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::export::ExportArgs;
-use crate::cli::folder;
 use crate::cli::found::{Asked, FoundRun};
 use crate::cli::ledger;
+use crate::cli::outfile;
 use crate::cli::output::OutputArgs;
 use crate::cli::page::{self, PageArgs};
-use crate::cli::replicas::{self, Replicas};
+use crate::cli::replicas::{self, FoundReplicas};
 use crate::cli::starving::Starving;
 use crate::cli::stdout;
-use crate::cli::sweep;
+use crate::cli::stored::Stored;
+use crate::cli::sweep::{self, FoundSweep};
 use crate::cli::terminal::Terminal;
 use crate::results::render::{self, Extras, Format, Table};
-use crate::results::sweep::SweepReport;
 use crate::results::{RunSummary, Slos};
 
 const EXAMPLES: &str = "\
@@ -93,56 +93,97 @@ pub struct TableArgs {
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     args.page.check(args.output.prints())?;
     let asked = Asked { percentiles: args.output.percentiles(terminal), slos: args.goodput };
-    if let Some(replicas) = replicas::read(&args.run, terminal)? {
+    if let Some(replicas) = replicas::read(&args.run)? {
         return args.replicas(replicas, terminal);
     }
-    if let Some(report) = sweep::read_sweep(&args.run, terminal)? {
-        return args.sweep(report, terminal);
+    if let Some(sweep) = sweep::read_sweep(&args.run, terminal)? {
+        return args.sweep(sweep, terminal);
     }
     let found = FoundRun::open(&args.run, terminal)?;
     args.exports.check(args.page.html.as_deref(), &found)?;
     if args.tables.events {
         return args.events(&found, &asked, terminal);
     }
-    let starved = match &args.page.html {
+    let (summary, written) = match &args.page.html {
         Some(target) if !args.exports.is_some() && !args.output.prints() => {
             let (page, summary) = page::of_run(&found, &asked, terminal)?;
-            page::write(target, &page, terminal)?;
-            summary.starved_sessions()
+            let written = page::write(target, &page, terminal);
+            if args.page.leaves_stdout_after(false, &written) {
+                args.print(&found, &summary, None, &asked, terminal)?;
+            }
+            (summary, written)
         }
-        _ => args.tables_and_files(&found, &asked, terminal)?.starved_sessions(),
+        _ => args.tables_and_files(&found, &asked, terminal)?,
     };
-    Ok(args.output.exit(Exit::Ok, &Starving::in_run(starved, args.run.display()), terminal))
+    written.map_err(|failure| beside(failure, &found))?;
+    Ok(args.judged(&found, summary.starved_sessions(), terminal))
+}
+
+/// What could not be written keeps no table from being printed; what could not be read does.
+fn beside_table(written: Result<(), Failure>) -> Result<Result<(), Failure>, Failure> {
+    match written {
+        Err(failure) if !failure.is_write => Err(failure),
+        written => Ok(written),
+    }
+}
+
+/// A file beside the run could not be written; the run was only read.
+fn beside(failure: Failure, found: &FoundRun) -> Failure {
+    let is_whole = found.manifest.as_ref().is_some_and(|manifest| manifest.facts.is_some()) && found.said().is_empty();
+    match &found.manifest {
+        _ if !failure.is_write => failure,
+        None => failure.hint(format!("the records are as they were, in {}", found.requests.display())),
+        Some(_) => outfile::beside(failure, if is_whole { "whole" } else { "as it was" }, &found.folder),
+    }
 }
 
 impl ReportArgs {
-    /// Writes all files that are asked for, and prints what is left to print.
-    fn tables_and_files(&self, found: &FoundRun, asked: &Asked, terminal: &Terminal) -> Result<RunSummary, Failure> {
+    /// Writes all files that are asked for, and prints what is left to print, also where they could not be written.
+    fn tables_and_files(
+        &self,
+        found: &FoundRun,
+        asked: &Asked,
+        terminal: &Terminal,
+    ) -> Result<(RunSummary, Result<(), Failure>), Failure> {
         let (mut summary, stored) = found.summarise(asked, terminal)?;
-        self.exports.write(found, &summary, terminal)?;
+        let mut written = beside_table(self.exports.write(found, &summary, terminal))?;
         found.note(&mut summary);
-        if let Some(target) = &self.page.html {
-            page::write(target, &page::of_run(found, asked, terminal)?.0, terminal)?;
+        if let (Some(target), Ok(())) = (&self.page.html, &written) {
+            let page = page::of_run(found, asked, terminal)?.0;
+            written = page::write(target, &page, terminal);
         }
+        if !self.exports.takes_stdout() && self.page.leaves_stdout_after(self.output.prints(), &written) {
+            self.print(found, &summary, stored.as_ref(), asked, terminal)?;
+        }
+        Ok((summary, written))
+    }
+
+    /// The table that is asked for, or the summary: the one that is `stored` where that says the same.
+    fn print(
+        &self,
+        found: &FoundRun,
+        summary: &RunSummary,
+        stored: Option<&Stored>,
+        asked: &Asked,
+        terminal: &Terminal,
+    ) -> Result<(), Failure> {
         terminal.messages.settle();
-        if self.exports.takes_stdout() || !self.page.leaves_stdout(self.output.prints()) {
-            return Ok(summary);
-        }
         let format = self.output.format();
-        match (self.tables.of(&summary), stored) {
-            (Some(table), _) => stdout::print(&table.render(format, terminal.style))?,
+        match (self.tables.of(summary), stored) {
+            (Some(table), _) => stdout::print(&table.render(format, terminal.style)),
             (None, Some(stored)) if format == Format::Json && *asked == Asked::default() && found.said().is_empty() => {
-                stdout::print(&stored.text)?;
+                stdout::print(&stored.text)
             }
-            (None, _) => stdout::print(&self.output.summary(&summary, &extras(found), terminal.style))?,
+            (None, _) => stdout::print(&self.output.summary(summary, &extras(found), terminal.style)),
         }
-        Ok(summary)
     }
 
     fn events(&self, found: &FoundRun, asked: &Asked, terminal: &Terminal) -> Result<Exit, Failure> {
-        if self.exports.is_some() {
+        let (mut written, mut starved) = (Ok(()), None);
+        if self.exports.is_some() || self.output.fail_on_starvation {
             let (summary, _) = found.summarise(asked, terminal)?;
-            self.exports.write(found, &summary, terminal)?;
+            written = beside_table(self.exports.write(found, &summary, terminal))?;
+            starved = summary.starved_sessions();
         } else {
             found.tell_damage(None, terminal);
         }
@@ -152,49 +193,60 @@ impl ReportArgs {
         if !self.exports.takes_stdout() {
             stdout::print(&ledger.table.render(self.output.format(), terminal.style))?;
         }
-        Ok(Exit::Ok)
+        written.map_err(|failure| beside(failure, found))?;
+        Ok(self.judged(found, starved, terminal))
+    }
+
+    /// The exit code of a run in which so many sessions starve.
+    fn judged(&self, found: &FoundRun, starved: Option<u64>, terminal: &Terminal) -> Exit {
+        let starving = Starving::in_run(starved, self.run.display()).doubted(found.doubt());
+        self.output.exit(Exit::Ok, &starving, terminal)
     }
 
     /// The bands of replicas; what is of one run belongs to one of them.
-    fn replicas(&self, replicas: Replicas, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn replicas(&self, found: FoundReplicas, terminal: &Terminal) -> Result<Exit, Failure> {
+        let FoundReplicas { replicas, broken, .. } = found;
         let folder = self.folder();
-        let one = folder.join(folder::replica_name(1));
+        replicas.notes.iter().for_each(|note| terminal.messages.warning(note));
         if let Some(flag) = self.of_one_run().filter(|flag| *flag != GOODPUT) {
-            return Err(
-                of_one_run(&self.run, "replicas", flag).hint(format!("give one of them, such as {}", one.display()))
-            );
+            let one = replicas.first(folder).map(|replica| folder.join(&replica.folder));
+            return Err(of_one_run(&self.run, "replicas", flag, one));
         }
         let replicas = match self.goodput {
             Some(slos) => replicas.judged(folder, slos, terminal),
             None => replicas,
         };
-        if let Some(target) = &self.page.html {
-            page::write(target, &page::of_replicas(&self.run, &replicas), terminal)?;
-        }
-        if self.page.leaves_stdout(self.output.prints()) {
+        let write = |target: &PathBuf| page::write(target, &page::of_replicas(&self.run, &replicas), terminal);
+        let written = self.page.html.as_ref().map_or(Ok(()), write);
+        if self.page.leaves_stdout_after(self.output.prints(), &written) {
             terminal.messages.settle();
             stdout::print(&replicas::shown(&replicas, self.output.format(), terminal))?;
         }
         if let Some(shortfall) = replicas.shortfall() {
             terminal.messages.warning(shortfall);
         }
-        Ok(self.output.exit(Exit::Ok, &replicas.starving(folder), terminal))
+        let path = folder.display();
+        written.map_err(|failure| {
+            failure.hint(format!("the replicas are as they were, in {path}/: pdreplay report {path} --html FILE"))
+        })?;
+        Ok(self.output.exit(Exit::Ok, &replicas.starving(folder).doubted(broken), terminal))
     }
 
     /// The table of a sweep; those of one run belong to its cells.
-    fn sweep(&self, report: SweepReport, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn sweep(&self, found: FoundSweep, terminal: &Terminal) -> Result<Exit, Failure> {
+        let FoundSweep { report, broken } = found;
         let folder = self.folder();
         if let Some(flag) = self.of_one_run().filter(|flag| *flag != GOODPUT) {
-            let cell = report.cells.first().map_or("cells/NAME", |cell| cell.folder.as_str());
-            return Err(of_one_run(&self.run, "a sweep", flag)
-                .hint(format!("give one of its cells, such as {}/{cell}", folder.display())));
+            let one = sweep::first_cell(&report, folder).map(|cell| folder.join(&cell.folder));
+            return Err(of_one_run(&self.run, "a sweep", flag, one));
         }
         let report = match self.goodput {
             Some(slos) => sweep::judged(report, folder, slos, terminal),
             None => report,
         };
         sweep::show(&report, folder, &self.page, self.output.asked(), sweep::Ended::Unknown, terminal)?;
-        Ok(self.output.exit(Exit::Ok, &sweep::starving(&report, folder, |_| true), terminal))
+        let starving = sweep::starving(&report, folder, |_| true).doubted(broken);
+        Ok(self.output.exit(Exit::Ok, &starving, terminal))
     }
 
     fn folder(&self) -> &Path {
@@ -213,8 +265,13 @@ impl ReportArgs {
     }
 }
 
-fn of_one_run(run: &Path, what: &str, flag: &str) -> Failure {
-    Failure::input(format!("{} holds {what}, and {flag} is for one run", run.display()))
+/// `one` is such a run.
+fn of_one_run(run: &Path, what: &str, flag: &str, one: Option<PathBuf>) -> Failure {
+    let failure = Failure::input(format!("{} holds {what}, and {flag} is for one run", run.display()));
+    match one {
+        Some(one) => failure.hint(format!("give one of them, such as {}", one.display())),
+        None => failure.hint("none of its runs is there as it ended: each that is left can be given by its folder"),
+    }
 }
 
 impl TableArgs {

@@ -17,13 +17,15 @@ pub struct Starving {
     of: Option<(&'static str, u64)>,
     /// Sessions below the threshold and the folder of their run, where there are any.
     found: Vec<(u64, String)>,
+    /// Why what was judged is not to be trusted, in words.
+    doubt: Option<String>,
 }
 
 impl Starving {
     /// In one run.
     pub fn in_run(starved: Option<u64>, place: impl Display) -> Starving {
         let found = starved.filter(|n| *n > 0).map(|n| (n, place.to_string()));
-        Starving { of: None, found: found.into_iter().collect() }
+        Starving { of: None, found: found.into_iter().collect(), doubt: None }
     }
 
     /// In several: starved sessions and folder of each that was judged.
@@ -31,14 +33,26 @@ impl Starving {
         let runs: Vec<(Option<u64>, String)> = runs.collect();
         let of = Some((noun, runs.len() as u64));
         let found = runs.into_iter().filter_map(|(n, place)| Some((n.filter(|n| *n > 0)?, place)));
-        Starving { of, found: found.collect() }
+        Starving { of, found: found.collect(), doubt: None }
     }
 
-    /// `exit`, or that of a broken threshold when sessions starve and `asked` makes that one; says so on stderr.
+    /// The same, judged by what is known to have been changed: where none starves by it, nothing is judged.
+    pub fn doubted(self, doubt: Option<String>) -> Starving {
+        Starving { doubt, ..self }
+    }
+
+    /// `exit`, or that of a broken threshold when sessions starve, or nobody can tell, and `asked` makes that one; says so on
+    /// stderr.
     pub fn exit(&self, exit: Exit, asked: bool, terminal: &Terminal) -> Exit {
-        let Some(words) = self.words().filter(|_| asked) else { return exit };
-        terminal.messages.warning(format!("{words} (--fail-on-starvation)"));
+        let Some(verdict) = self.verdict().filter(|_| asked) else { return exit };
+        terminal.messages.warning(verdict);
         if exit == Exit::Ok { Exit::Broke } else { exit }
+    }
+
+    /// Why the gate does not open; `None` when it does.
+    fn verdict(&self) -> Option<String> {
+        let doubt = self.doubt.as_ref().map(|doubt| format!("--fail-on-starvation cannot be judged: {doubt}"));
+        self.words().map(|words| format!("{words} (--fail-on-starvation)")).or(doubt)
     }
 
     /// `sessions starve in 2 of 12 cells (direct share below 20 %): 25 in outputs/caps/cells/cap-4, 3 in …`; `None` when none does.
@@ -79,6 +93,17 @@ mod tests {
         let named = "1 in o/cells/0, 2 in o/cells/1, 3 in o/cells/2";
         assert_eq!(four, format!("sessions starve in 4 of 4 cells {threshold}: {named}, and in 1 more cell"));
         assert!(cells(&[1; 9]).unwrap().ends_with(", and in 6 more cells"));
+    }
+
+    #[test]
+    fn what_was_changed_opens_no_gate() {
+        let verdict = |starving: Starving| starving.doubted(Some("o/k changed".into())).verdict();
+        let open = verdict(Starving::in_each("replica", [(Some(0), "o/k/r01".to_owned())].into_iter()));
+        assert_eq!(open.unwrap(), "--fail-on-starvation cannot be judged: o/k changed");
+        assert!(verdict(Starving::in_run(None, "o/k")).is_some());
+        let shut = verdict(Starving::in_run(Some(2), "o/k")).unwrap();
+        assert!(shut.ends_with("2 in o/k (--fail-on-starvation)"), "{shut}");
+        assert_eq!(Starving::in_run(Some(0), "o/k").verdict(), None);
     }
 
     #[test]

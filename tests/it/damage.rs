@@ -218,6 +218,34 @@ fn ids_have_no_power_over_markdown() {
 }
 
 #[test]
+fn an_id_is_no_link_and_nobody_is_mentioned() {
+    let ids = ["http://ev.il/x", "www.ev.il", "[l](http://e)", "@user", "a@b.c", "o/r#1"];
+    let scratch = Scratch::new();
+    let row = |id: &str, turn: u32, at: u32| {
+        let row = serde_json::json!({
+            "session_id": id, "turn_id": turn, "timestamp": at, "input_length": 64, "output_length": 4
+        });
+        format!("{row}\n")
+    };
+    let rows: Vec<String> = (1..3).flat_map(|turn| ids.map(|id| row(id, turn, turn))).collect();
+    scratch.write("trace.jsonl", &rows.concat());
+    for (name, cap) in [("one", "1"), ("two", "64")] {
+        let cap = format!("admission.cap_max={cap}");
+        replay(&scratch, &["--name", name, "--set", "cluster.decode=1", "--set", &cap]).code(0);
+    }
+    let sessions = scratch.run(&["report", "outputs/one", "--sessions", "--format", "markdown"]).code(0).stdout;
+    let diff = ["diff", "outputs/one", "outputs/two", "--no-replicas", "--all", "--format", "markdown"];
+    let diff = scratch.run(&diff).code(0).stdout;
+    for id in ids {
+        assert!(sessions.contains(&format!("| `{id}` |")), "{id}: {sessions}");
+        for text in [&sessions, &diff] {
+            let outside: String = text.split('`').step_by(2).collect();
+            assert!(!outside.contains(id), "{id}: {text}");
+        }
+    }
+}
+
+#[test]
 fn ids_cannot_steer_the_terminal() {
     let scratch = Scratch::new();
     let row = |turn: u32, at: u32| {

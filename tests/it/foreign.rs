@@ -279,5 +279,9 @@ fn a_sweep_is_judged_by_objectives_before_and_after() {
     assert_eq!([0, 1].map(|ix| figure(&ran, ix)), [Value::Null, json!(1.0)]);
     let words = "cells/cap-2: its goodput is not known: ";
     assert!(ran.stdout.contains(words) && ran.stderr.contains(words), "{ran:?}");
-    scratch.run(&["report", "outputs/caps", "--percentiles", "50"]).refused(&["--percentiles is for one run"]);
+    // The cell is named before, and the one that is whole is offered.
+    let ran = scratch.run(&["report", "outputs/caps", "--percentiles", "50"]).code(2);
+    for words in ["cap-2/requests.jsonl: missing", "--percentiles is for one run", "such as outputs/caps/cells/cap-4"] {
+        assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
+    }
 }

@@ -23,6 +23,7 @@ mod figures;
 mod flips;
 mod foreign;
 mod full_disk;
+mod gates;
 mod installed;
 mod interrupts;
 mod json_words;

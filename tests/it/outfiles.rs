@@ -152,11 +152,27 @@ fn a_disk_that_is_full_for_a_page_or_an_export_leaves_the_run_whole_and_shown() 
         let report = scratch.run(&["report", &format!("outputs/{name}")]).code(0);
         assert!(report.stdout.contains("run valid") && report.stderr.is_empty(), "{report:?}");
     }
+    // Made of it later, it is the same.
+    for output in outputs {
+        let ran = scratch.run(&[&["report", "outputs/run-0"], output].concat());
+        whole_all_the_same(&ran, "4 requests, 2 sessions", "the run itself is whole, in outputs/run-0/");
+    }
+    let sessions = ["report", "outputs/run-0", "--sessions", "--export", "csv=/dev/full"];
+    whole_all_the_same(&scratch.run(&sessions), "session", "pdreplay report outputs/run-0 shows it");
+    let events = ["report", "outputs/run-0", "--events", "--export", "csv=/dev/full"];
+    whole_all_the_same(&scratch.run(&events), "session-opened", "the run itself is whole, in outputs/run-0/");
+    let records = ["report", "outputs/run-0/summary.json", "--html", "/dev/full"];
+    whole_all_the_same(&scratch.run(&records), "4 requests, 2 sessions", "the run itself is whole");
+    scratch.write("outputs/run-1/events.jsonl", "");
+    let cut = scratch.run(&["report", "outputs/run-1", "--html", "/dev/full"]);
+    whole_all_the_same(&cut, "4 requests, 2 sessions", "the run itself is as it was, in outputs/run-1/");
     let ran = replay(&scratch, &["--name", "set", "--replicas", "2", "--html", "/dev/full"]);
     whole_all_the_same(&ran, "p99_e2e_ms", "the run itself is whole, in outputs/set/");
     scratch.write("caps.toml", "[sweep]\nscenario = \"v3-1p7d\"\n[axes]\ncap = [2, 4]\n");
     let ran = scratch.run(&["sweep", "caps.toml", "trace.jsonl", "--html", "/dev/full"]);
     whole_all_the_same(&ran, "caps · 2 cells", "pdreplay report outputs/caps --html FILE");
     let compared = ["diff", "outputs/run-0", "outputs/run-1", "--no-replicas", "--html", "/dev/full"];
-    whole_all_the_same(&scratch.run(&compared), "outputs/run-0", "choose another file");
+    whole_all_the_same(&scratch.run(&compared), "outputs/run-0", "the runs are as they were");
+    let set = scratch.run(&["report", "outputs/set", "--html", "/dev/full"]);
+    whole_all_the_same(&set, "p99_e2e_ms", "the replicas are as they were, in outputs/set/");
 }

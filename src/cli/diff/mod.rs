@@ -158,6 +158,10 @@ fn print(report: &DiffReport, args: &DiffArgs, terminal: &Terminal) -> Result<()
         render::diff::thresholds(&report.thresholds).into_iter().for_each(|line| terminal.messages.note(line));
         terminal.messages.settle();
     }
+    // What is compared was only read.
+    let written = written.map_err(|failure| {
+        failure.hint("the runs are as they were: the same command with another FILE writes the page")
+    });
     if !args.page.leaves_stdout_after(args.asked().is_some(), &written) {
         return written;
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{REPLICAS, RunManifest};
 use crate::cli::found::{Asked, Beside, FoundRun};
-use crate::cli::replicas;
+use crate::cli::replicas::{self, FoundReplicas};
 use crate::cli::terminal::Terminal;
 use crate::cli::threads::in_order;
 use crate::results::diff::{COLUMNS, Origin, Requests, RunInput, SideInput};
@@ -41,14 +41,14 @@ pub struct Single {
 impl LoadedRun {
     fn into_input(self) -> RunInput {
         let run_id = self.found.manifest.as_ref().map_or(&self.summary.run.name, |manifest| &manifest.run_id).clone();
-        let damage = self.found.said();
+        let (damage, doubt) = (self.found.said(), self.found.doubt());
         let origin = self.found.manifest.map(|manifest| Origin {
             trace_sha256: manifest.trace.sha256,
             arrival_scale: manifest.scenario.replay.arrival_scale,
             think_scale: manifest.scenario.replay.think_scale,
             scenario: serde_json::to_value(&manifest.scenario).unwrap_or_default(),
         });
-        RunInput { path: self.path, run_id, damage, summary: self.summary, requests: self.requests, origin }
+        RunInput { path: self.path, run_id, damage, doubt, summary: self.summary, requests: self.requests, origin }
     }
 }
 
@@ -100,8 +100,15 @@ fn shown(found: &FoundRun) -> String {
 fn open_all(names: &[PathBuf], terminal: &Terminal) -> Result<Vec<FoundRun>, Failure> {
     let mut found = Vec::new();
     for name in names {
-        for path in runs_at(name, terminal)? {
+        let listed = replicas::read(name)?;
+        let first = found.len();
+        for path in runs_at(name, listed.as_ref(), terminal) {
             found.push(FoundRun::open(&path, terminal)?);
+        }
+        if let (Some(listed), Some(run)) = (&listed, found.get(first)) {
+            // A list that was changed, or holds other runs, makes the side doubtful.
+            listed.broken.iter().chain(&listed.others).for_each(|doubt| run.say_doubt(doubt, terminal));
+            listed.replicas.notes.iter().for_each(|note| run.say(note, terminal));
         }
     }
     if found.is_empty() {
@@ -111,8 +118,8 @@ fn open_all(names: &[PathBuf], terminal: &Terminal) -> Result<Vec<FoundRun>, Fai
 }
 
 /// The run at `path`, or the replicas in it that ran to their end.
-fn runs_at(path: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
-    let Some(replicas) = replicas::read(path, terminal)? else { return Ok(vec![path.to_path_buf()]) };
+fn runs_at(path: &Path, listed: Option<&FoundReplicas>, terminal: &Terminal) -> Vec<PathBuf> {
+    let Some(FoundReplicas { replicas, .. }) = listed else { return vec![path.to_path_buf()] };
     let list = if path.is_dir() { path.join(REPLICAS) } else { path.to_path_buf() };
     if let Some(shortfall) = replicas.shortfall() {
         terminal.messages.warning(format!("{}: {shortfall}", list.display()));
@@ -120,7 +127,7 @@ fn runs_at(path: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
     let folder = list.parent().unwrap_or(Path::new(""));
     let signals = [Exit::HungUp, Exit::Interrupted, Exit::Terminated].map(|exit| exit as u8);
     let whole = replicas.replicas.iter().filter(|replica| !signals.contains(&replica.exit_code));
-    Ok(whole.map(|replica| folder.join(&replica.folder)).collect())
+    whole.map(|replica| folder.join(&replica.folder)).collect()
 }
 
 fn read(found: &FoundRun, asked: &Asked, terminal: &Terminal) -> Result<(RunSummary, Requests), Failure> {

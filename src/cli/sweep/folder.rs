@@ -8,39 +8,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-
 use crate::cli::exit::Failure;
-use crate::cli::folder::{
-    self, LeftFiles, ManifestState, RunFolder, broken_seal, check_name, damage, is_own_name, part_of,
-};
+use crate::cli::folder::{self, ManifestState, RunFolder, check_name, is_own_name, part_of};
+use crate::cli::member::{Found, Member};
 use crate::results::sweep::{CellResult, CellState, SweepCell};
-
-/// What is in the folder of a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// Nothing.
-    Nothing,
-    /// The run that is wanted, at its end.
-    Done,
-    /// A run that did not come to its end, or was changed since.
-    Unfinished,
-    /// A run at its end, but of another scenario, trace, target or version.
-    Other,
-}
-
-/// As much of `run.json` as tells what run it was and how far it came.
-#[derive(Debug, Deserialize)]
-struct Mark {
-    run_id: String,
-    state: ManifestState,
-    #[serde(default)]
-    files: LeftFiles,
-    /// Present in real time.
-    #[serde(default)]
-    target: Option<IgnoredAny>,
-}
 
 /// The folder of a sweep, which this process alone writes to.
 #[derive(Debug)]
@@ -125,21 +96,17 @@ pub fn found(sweep: &Path, cell: &SweepCell, is_live: bool) -> Found {
     if path.symlink_metadata().is_err() {
         return Found::Nothing;
     }
-    let text = fs::read(path.join(folder::RUN)).unwrap_or_default();
-    let run: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-    let Ok(mark) = Mark::deserialize(&run) else { return Found::Unfinished };
-    let is_whole = match mark.state {
-        ManifestState::Completed | ManifestState::Stopped => {
-            let is_changed = || folder::change(&path, &mark.files, folder::SUMMARY).is_some();
-            damage(&path, &mark.files).is_empty() && !is_changed() && broken_seal(run).is_none()
-        }
-        ManifestState::Running | ManifestState::Interrupted | ManifestState::Failed => false,
+    let run = match Member::read(&path) {
+        Ok(run) => run,
+        Err(why) => return Found::Unfinished(why),
     };
-    let is_wanted = cell.run_id.as_ref() == Some(&mark.run_id) && mark.target.is_some() == is_live;
-    match (is_whole, is_wanted) {
-        (true, true) => Found::Done,
-        (true, false) => Found::Other,
-        (false, _) => Found::Unfinished,
+    if !matches!(run.state, ManifestState::Completed | ManifestState::Stopped) {
+        return Found::Unfinished(format!("{}: the run did not come to its end", path.display()));
+    }
+    match run.change(&path) {
+        Some(change) => Found::Unfinished(change),
+        None if cell.run_id.as_ref() == Some(&run.run_id) && run.is_live() == is_live => Found::Done,
+        None => Found::Other,
     }
 }
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::cli::found::{Asked, FoundRun};
-use crate::cli::sweep::folder::{Found, found};
+use crate::cli::member::Found;
+use crate::cli::sweep::folder::found;
 use crate::cli::terminal::Terminal;
 use crate::cli::threads::{in_order, processors};
 use crate::results::Slos;
@@ -48,7 +49,7 @@ fn judge(
         Found::Nothing => return Err("its folder is gone".into()),
         Found::Other => return Err("its folder holds another run".into()),
         // Of one that was changed the rest may do, and what may not is refused.
-        Found::Done | Found::Unfinished => {}
+        Found::Done | Found::Unfinished(_) => {}
     }
     let path = folder.join(&cell.folder);
     let run = FoundRun::open(&path, terminal).map_err(|failure| failure.to_string())?;

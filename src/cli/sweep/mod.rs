@@ -27,6 +27,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::folder::{SWEEP, SWEEP_PARQUET, write_whole};
 use crate::cli::inputs::{ReadingArgs, objectives, tell_notices};
 use crate::cli::live::{LiveArgs, TargetArg};
+use crate::cli::member::Found;
 use crate::cli::output::FormatName;
 use crate::cli::page::PageArgs;
 use crate::cli::signals::Signals;
@@ -39,12 +40,12 @@ use crate::scenario::sweep::{Sweep, SweepFlags, load_sweep};
 use crate::scenario::{Overlay, shipped_sweep_text, shipped_sweeps};
 
 use filter::Chosen;
-use folder::{Found, SweepFolder, found, take_result};
+use folder::{SweepFolder, found, take_result};
 use plan::{Plan, Traces};
 use run::Runner;
 
 pub use goodput::judged;
-pub use show::{Ended, read_sweep, show, starving};
+pub use show::{Ended, FoundSweep, first_cell, read_sweep, show, starving};
 
 /// Causes named when no cell can run.
 const NAMED_CAUSES: usize = 5;
@@ -308,7 +309,7 @@ fn take_done(path: &Path, rows: &mut [SweepCell], on: TargetArg) -> Vec<usize> {
                 take_result(path, row);
             }
             Found::Other => others.push(ix),
-            Found::Nothing | Found::Unfinished => {}
+            Found::Nothing | Found::Unfinished(_) => {}
         }
     }
     others

@@ -7,12 +7,14 @@ use crate::base::words::{is_range, plural};
 use crate::cli::exit::Failure;
 use crate::cli::folder::{CELLS, SWEEP, Sealed, check_name};
 use crate::cli::found::parse_json;
+use crate::cli::member::{Found, Strays};
 use crate::cli::output::json;
 use crate::cli::page::{self, PageArgs};
 use crate::cli::starving::Starving;
 use crate::cli::stdout;
-use crate::cli::sweep::folder::{Found, found, take_result};
+use crate::cli::sweep::folder::{found, take_result};
 use crate::cli::terminal::Terminal;
+use crate::cli::threads::{in_order, processors};
 use crate::results::Figure;
 use crate::results::page::sweep_page;
 use crate::results::render::{
@@ -20,12 +22,21 @@ use crate::results::render::{
 };
 use crate::results::sweep::{CellState, SWEEP_VERSION, SweepCell, SweepGroup, SweepReport, VIRTUAL_TIME};
 
+/// A sweep as it lies on the disk.
+#[derive(Debug)]
+pub struct FoundSweep {
+    /// What its file says, and what is wrong with that among the notes.
+    pub report: SweepReport,
+    /// Why the file is not to be trusted, in words.
+    pub broken: Option<String>,
+}
+
 /// The sweep at `path`, its folder or its `sweep.json`; `None` when there is none. Cells that ended since the file was written
-/// are taken in; says when the file was changed.
+/// are taken in; says when the file was changed, and which cells are not those it lists.
 ///
 /// # Errors
 /// When the file is none of ours, or lists what is no cell in its folder.
-pub fn read_sweep(path: &Path, terminal: &Terminal) -> Result<Option<SweepReport>, Failure> {
+pub fn read_sweep(path: &Path, terminal: &Terminal) -> Result<Option<FoundSweep>, Failure> {
     let file = if path.is_dir() { path.join(SWEEP) } else { path.to_path_buf() };
     if file.file_name().is_none_or(|name| name != SWEEP) || !file.is_file() {
         return Ok(None);
@@ -37,14 +48,24 @@ pub fn read_sweep(path: &Path, terminal: &Terminal) -> Result<Option<SweepReport
     }
     let folder = file.parent().unwrap_or(Path::new(""));
     let is_live = report.sweep.target != VIRTUAL_TIME;
+    let strays = strays(&report.cells, folder, is_live);
     let mut changed = false;
     for cell in report.cells.iter_mut().filter(|cell| cell.state == CellState::Missing) {
         changed |= found(folder, cell, is_live) == Found::Done && take_result(folder, cell);
     }
     let mut report = if changed { SweepReport::new(report.sweep, report.cells) } else { report };
-    broken.iter().for_each(|broken| terminal.messages.warning(broken));
-    report.notes = broken.into_iter().collect();
-    Ok(Some(report))
+    report.notes = broken.iter().cloned().chain(strays.notes(&file, "their rows")).collect();
+    report.notes.iter().for_each(|note| terminal.messages.warning(note));
+    Ok(Some(FoundSweep { report, broken }))
+}
+
+/// The cells that ended, by the file of the sweep, and are not in their folders as they ended.
+fn strays(cells: &[SweepCell], folder: &Path, is_live: bool) -> Strays {
+    let done: Vec<&SweepCell> = cells.iter().filter(|cell| cell.state == CellState::Done).collect();
+    let mut strays = Strays::default();
+    let found = in_order(done.len(), processors(), |ix| found(folder, done[ix], is_live));
+    done.iter().zip(found).for_each(|(cell, found)| strays.add(&cell.folder, found));
+    strays
 }
 
 /// Which cell is not in a folder of its own among the cells, in words.
@@ -204,7 +225,7 @@ fn tell(report: &SweepReport, folder: &Path, ended: Ended, terminal: &Terminal) 
         terminal.messages.warning(text);
     }
     terminal.messages.note(format!("files: {path}/  (sweep.json, sweep.parquet, a run folder a cell in cells/)"));
-    let (worst, best) = extremes(report);
+    let (worst, best) = extremes(report, folder);
     if let Some(worst) = worst {
         let cell = format!("{path}/{}", worst.folder);
         terminal.messages.note(format!("look into one: pdreplay report {cell} --sessions"));
@@ -214,25 +235,38 @@ fn tell(report: &SweepReport, folder: &Path, ended: Ended, terminal: &Terminal) 
     }
 }
 
-/// The first cells of the points with the longest and the shortest p99 of E2E that may be read; without those, any that is done.
-fn extremes(report: &SweepReport) -> (Option<&SweepCell>, Option<&SweepCell>) {
+/// The first cell that is there to be read.
+pub fn first_cell<'r>(report: &'r SweepReport, folder: &Path) -> Option<&'r SweepCell> {
+    report.cells.iter().find(|cell| is_there(report, cell, folder))
+}
+
+/// The cell ended, and is in its folder as it ended.
+fn is_there(report: &SweepReport, cell: &SweepCell, folder: &Path) -> bool {
+    cell.state == CellState::Done && found(folder, cell, report.sweep.target != VIRTUAL_TIME) == Found::Done
+}
+
+/// The first cells of the points with the longest and the shortest p99 of E2E that may be read; without those, any that is
+/// done. Of those that are there.
+fn extremes<'r>(report: &'r SweepReport, folder: &Path) -> (Option<&'r SweepCell>, Option<&'r SweepCell>) {
     let of = |group: &SweepGroup| Some((group.shown(Figure::P99_E2E)?.mean, group.at.clone()));
     let mut points: Vec<(f64, Vec<u32>)> = report.groups.iter().filter_map(of).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let is_done = |cell: &&SweepCell| cell.state == CellState::Done;
-    let first = |at: &Vec<u32>| report.cells.iter().filter(is_done).find(|cell| cell.at == *at);
+    let first = |at: &Vec<u32>| {
+        let mut cells = report.cells.iter().filter(|cell| cell.at == *at);
+        cells.find(|cell| is_there(report, cell, folder))
+    };
     // A comparison is refused where the load or the requests differ.
     let alike = |at: &Vec<u32>, other: &Vec<u32>| {
         let axes = report.sweep.axes.iter().enumerate();
         let is_load = |key: &str| LOAD.iter().any(|load| key == *load || key.ends_with(&format!(".{load}")));
-        axes.filter(|(_, axis)| is_load(&axis.key) || axis.key.starts_with("trace.")).all(|(ix, _)| at[ix] == other[ix])
+        axes.filter(|(_, axis)| is_load(&axis.key) || axis.key.starts_with("trace."))
+            .all(|(ix, _)| at.get(ix) == other.get(ix))
     };
-    if let Some((_, worst)) = points.last() {
-        let worst = worst.clone();
-        points.retain(|(_, at)| alike(at, &worst));
-    }
-    match (points.last(), points.first()) {
-        (Some((_, worst)), Some((_, best))) => (first(worst), first(best)),
-        (_, _) => (report.cells.iter().find(is_done), None),
+    match points.iter().rev().find_map(|(_, at)| first(at)) {
+        Some(worst) => {
+            let best = points.iter().filter(|(_, at)| alike(at, &worst.at)).find_map(|(_, at)| first(at));
+            (Some(worst), best)
+        }
+        None => (first_cell(report, folder), None),
     }
 }

@@ -10,6 +10,7 @@ use super::report::{
     BootstrapFacts, ComparisonKind, Curve, CurvePoint, DIFF_VERSION, DiffReport, Difference, NoiseFacts, NoiseSource,
     OutcomeChanges, RunLine, SessionChanges, SideFacts,
 };
+use super::threshold::Threshold;
 use super::{sessions, split, workers};
 use crate::base::words::{count, plural};
 use crate::results::{Metric, Outcomes, Percentile, RunState, RunSummary, Verdict};
@@ -33,7 +34,9 @@ impl Comparison {
         let sessions = if same_trace { sessions::changes(&self.a, &self.b) } else { nothing() };
         let noise = self.noise();
         let metrics = Judge::of(self).metrics(draws, &noise, &sessions);
-        let thresholds = self.options.thresholds.iter().map(|threshold| threshold.judge(&metrics)).collect();
+        let doubt = self.b.doubt.as_deref().or(self.a.doubt.as_deref());
+        let judge = |threshold: &Threshold| threshold.judge(&metrics, doubt);
+        let thresholds = self.options.thresholds.iter().map(judge).collect();
         let origins = self.a.origin.as_ref().zip(self.b.origin.as_ref());
         DiffReport {
             schema_version: DIFF_VERSION,

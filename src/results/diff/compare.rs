@@ -23,6 +23,8 @@ pub struct RunInput {
     pub run_id: String,
     /// What is wrong with its files, a sentence each.
     pub damage: Vec<String>,
+    /// That what its figures are made from was changed, in words; then no condition passes.
+    pub doubt: Option<String>,
     /// Its summary, with [`Options::percentiles`].
     pub summary: RunSummary,
     /// Its requests.
@@ -76,6 +78,8 @@ pub(super) struct Side {
     pub paths: Vec<(String, String)>,
     /// What is wrong with the files of its runs.
     pub damage: Vec<String>,
+    /// Why nothing is to be judged by it, in words.
+    pub doubt: Option<String>,
     pub summaries: Vec<RunSummary>,
     pub origin: Option<Origin>,
     /// As [`LATENCIES`].
@@ -210,12 +214,14 @@ impl Side {
             runs: Vec::new(),
             paths: Vec::new(),
             damage: Vec::new(),
+            doubt: None,
             summaries: Vec::new(),
             origin: None,
             samples: Vec::new(),
             tally: Tally::default(),
         };
-        for RunInput { path, run_id, damage, summary, requests, origin } in runs {
+        for RunInput { path, run_id, damage, doubt, summary, requests, origin } in runs {
+            side.doubt = side.doubt.take().or(doubt);
             side.damage.extend(damage);
             side.runs.push(sessions.number(requests));
             side.paths.push((path, run_id));

@@ -2,7 +2,7 @@
 //!
 //! A limit with a sign is one on the change from A to B: with `%` relative to A, else in the figure's own unit. A limit
 //! without a sign is one on the figure in B; `%` then stands for hundredths and fits shares alone. A condition that cannot be
-//! judged, because a side lacks the figure, counts as met: a gate must not open by itself.
+//! judged, because a side lacks the figure or was changed after its runs, counts as met: a gate must not open by itself.
 
 use std::fmt;
 use std::str::FromStr;
@@ -229,8 +229,8 @@ impl Operator {
 }
 
 impl Threshold {
-    /// Judges the figure, which `metrics` should have.
-    pub(super) fn judge(&self, metrics: &[MetricDelta]) -> ThresholdResult {
+    /// Judges the figure, which `metrics` should have. By figures in `doubt`, the reason in words, nothing passes.
+    pub(super) fn judge(&self, metrics: &[MetricDelta], doubt: Option<&str>) -> ThresholdResult {
         let key = self.figure.to_string();
         let metric = metrics.iter().find(|metric| metric.key == key);
         let (value, limit) = match self.limit {
@@ -238,13 +238,14 @@ impl Threshold {
             Limit::Change(limit) => (metric.and_then(|metric| metric.delta), limit),
             Limit::Relative(limit) => (metric.and_then(relative), limit),
         };
-        let crossed = value.is_none_or(|value| self.operator.holds(value, limit));
-        let text = match (value, crossed) {
-            (None, _) => format!("{key} cannot be judged: {}", self.missing(metric, metrics)),
-            (Some(value), true) => format!("{key} {}: crosses {}", self.shown(value, limit), self.text),
-            (Some(value), false) => format!("{key} {}: does not cross {}", self.shown(value, limit), self.text),
+        let holds = value.is_none_or(|value| self.operator.holds(value, limit));
+        let text = match (value, holds, doubt) {
+            (None, ..) => format!("{key} cannot be judged: {}", self.missing(metric, metrics)),
+            (Some(value), true, _) => format!("{key} {}: crosses {}", self.shown(value, limit), self.text),
+            (Some(_), false, Some(doubt)) => format!("{key} cannot be judged: {doubt}"),
+            (Some(value), false, None) => format!("{key} {}: does not cross {}", self.shown(value, limit), self.text),
         };
-        ThresholdResult { expr: self.text.clone(), value, crossed, text }
+        ThresholdResult { expr: self.text.clone(), value, crossed: holds || doubt.is_some(), text }
     }
 
     fn shown(&self, value: f64, limit: f64) -> String {
@@ -350,7 +351,7 @@ mod tests {
     }
 
     fn crossed(expr: &str, key: &str, a: f64, b: f64) -> bool {
-        expr.parse::<Threshold>().unwrap().judge(&[metric(key, Some(a), Some(b))]).crossed
+        expr.parse::<Threshold>().unwrap().judge(&[metric(key, Some(a), Some(b))], None).crossed
     }
 
     #[test]
@@ -371,17 +372,17 @@ mod tests {
     #[test]
     fn what_cannot_be_judged_counts_as_met() {
         let threshold: Threshold = "p99_e2e_ms>+5%".parse().unwrap();
-        let judged = threshold.judge(&[metric("p99_e2e_ms", Some(1.0), None)]);
+        let judged = threshold.judge(&[metric("p99_e2e_ms", Some(1.0), None)], None);
         assert_eq!((judged.crossed, judged.value), (true, None));
         assert!(judged.text.ends_with("B has none"), "{}", judged.text);
-        assert!(threshold.judge(&[]).crossed);
-        assert!(threshold.judge(&[metric("p99_e2e_ms", Some(0.0), Some(1.0))]).crossed);
+        assert!(threshold.judge(&[], None).crossed);
+        assert!(threshold.judge(&[metric("p99_e2e_ms", Some(0.0), Some(1.0))], None).crossed);
     }
 
     #[test]
     fn a_verdict_reads_forwards_and_has_the_digits_of_the_tables() {
         let text = |expr: &str, key: &str, a: f64, b: f64| {
-            expr.parse::<Threshold>().unwrap().judge(&[metric(key, Some(a), Some(b))]).text
+            expr.parse::<Threshold>().unwrap().judge(&[metric(key, Some(a), Some(b))], None).text
         };
         let key = "p99_e2e_ms";
         assert_eq!(
@@ -395,8 +396,8 @@ mod tests {
         assert!(text("p99_e2e_ms>+5", key, 9000.0, 7765.4).starts_with("p99_e2e_ms changed by −1,235 ms: "));
         assert!(text("direct_share<-0.05", "direct_share", 0.5, 0.4).starts_with("direct_share changed by −0.1: "));
         let unset = "request_goodput<-5%".parse::<Threshold>().unwrap();
-        assert!(unset.judge(&[]).text.contains("--goodput ttft:"), "{}", unset.judge(&[]).text);
-        let known = unset.judge(&[metric("slo_attainment", Some(1.0), Some(1.0))]).text;
+        assert!(unset.judge(&[], None).text.contains("--goodput ttft:"), "{}", unset.judge(&[], None).text);
+        let known = unset.judge(&[metric("slo_attainment", Some(1.0), Some(1.0))], None).text;
         assert!(known.contains("left out") && !known.contains("--goodput"), "{known}");
     }
 
@@ -404,7 +405,7 @@ mod tests {
     fn a_verdict_has_no_sign_on_nothing_and_no_digit_that_says_nothing() {
         let text = |expr: &str, a: f64, b: f64| {
             let threshold = expr.parse::<Threshold>().unwrap();
-            let judged = threshold.judge(&[metric(&threshold.figure.to_string(), Some(a), Some(b))]);
+            let judged = threshold.judge(&[metric(&threshold.figure.to_string(), Some(a), Some(b))], None);
             (judged.crossed, judged.text.split(": ").next().unwrap().split_once(' ').unwrap().1.to_owned())
         };
         let cases = [

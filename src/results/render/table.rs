@@ -244,10 +244,42 @@ impl Table {
     }
 }
 
-/// Words from outside have no power over Markdown. A `_` within a word has none there, and keys stay readable.
+/// Words from outside have no power over Markdown: marks are escaped, and a word that GitHub would make a link or a mention of,
+/// also behind an escape, becomes a code span.
 pub(super) fn in_markdown(line: &str) -> String {
-    let mut text = String::with_capacity(line.len());
     let line = visible(line);
+    let words = line.split_inclusive(char::is_whitespace).map(|word| {
+        let bare = word.trim_end();
+        if refers(bare) { code_spans(bare) + &word[bare.len()..] } else { escaped_marks(word) }
+    });
+    words.collect()
+}
+
+/// Whether GitHub links it without any mark: an address (GFM, "Autolinks (extension)"), a mention, an issue (`#1`, `GH-1`).
+fn refers(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    let before = |mark: &str, is_next: fn(char) -> bool| word.split(mark).skip(1).any(|rest| rest.starts_with(is_next));
+    word.contains("://")
+        || word.contains("www.")
+        || before("@", char::is_alphanumeric)
+        || before("#", |c| c.is_ascii_digit())
+        || before("gh-", |c| c.is_ascii_digit())
+}
+
+/// A `|` divides cells even within a code span, so it stands escaped between two.
+fn code_spans(word: &str) -> String {
+    let span = |text: &str| {
+        let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+        let fence = "`".repeat(longest + 1);
+        let gap = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+        if text.is_empty() { String::new() } else { format!("{fence}{gap}{text}{gap}{fence}") }
+    };
+    word.split('|').map(span).collect::<Vec<_>>().join("\\|")
+}
+
+/// A `_` within a word is no mark, so keys stay readable.
+fn escaped_marks(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
     let mut before = None;
     for (at, c) in line.char_indices() {
         let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
@@ -398,6 +430,21 @@ mod tests {
     fn markdown_is_escaped_where_it_is_markdown() {
         assert_eq!(in_markdown("p99_e2e_ms > 5 % of a_b, _c_ d__e"), "p99_e2e_ms \\> 5 % of a_b, \\_c\\_ d\\_\\_e");
         assert_eq!(in_markdown("# <b>&lt;"), "\\# \\<b\\>\\&lt;");
+    }
+
+    #[test]
+    fn what_github_would_link_is_code() {
+        for (text, shown) in [
+            ("http://ev.il/x", "`http://ev.il/x`"),
+            ("see WWW.ev.il, or", "see `WWW.ev.il,` or"),
+            ("[l](http://e)", "`[l](http://e)`"),
+            ("@user a@b.c", "`@user` `a@b.c`"),
+            ("o/r#12 GH-7", "`o/r#12` `GH-7`"),
+            ("a|http://x`y``", "`a`\\|``` http://x`y`` ```"),
+            ("5 @ 10 ×1@ #a gh-x a:b", "5 @ 10 ×1@ \\#a gh-x a:b"),
+        ] {
+            assert_eq!(in_markdown(text), shown);
+        }
     }
 
     #[test]

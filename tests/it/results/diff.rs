@@ -43,6 +43,7 @@ fn run_of(records: &[RequestRecord], summary: RunSummary, origin: Option<Origin>
         path: "run".into(),
         run_id: "id".into(),
         damage: Vec::new(),
+        doubt: None,
         summary,
         requests: requests(records),
         origin,

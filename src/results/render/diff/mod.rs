@@ -317,7 +317,10 @@ pub(in crate::results) fn outcomes(report: &DiffReport) -> Vec<String> {
         let first = if side.runs.len() > 1 { ", first run" } else { "" };
         Some(format!("failures of {name} by class{first}: {}", by_class(&side.errors)?))
     });
-    [counts.join(" · ")].into_iter().chain(changes).chain(failures).collect()
+    let (runs_a, runs_b) = (report.a.runs.len() as u64, report.b.runs.len() as u64);
+    let together = (runs_a > 1 || runs_b > 1).then(|| format!("over {} of A, {runs_b} of B: ", plural(runs_a, "run")));
+    let counts = together.unwrap_or_default() + &counts.join(" · ");
+    [counts].into_iter().chain(changes).chain(failures).collect()
 }
 
 /// That a gate failed, and how much of it, where it did.
