@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::results::{Blindness, Concentration};
+use crate::results::{Blindness, Concentration, TimedOutAt};
 
 /// A cause and its sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -156,6 +156,8 @@ pub enum Cause {
         transfers: u64,
         /// Requests that ended with a time-out of theirs: KV that waited for room on D, or was on the link, for too long.
         timeouts: u64,
+        /// The worker that these are most telling of; null without time-outs, or where all workers have alike.
+        most_timeouts: Option<TimedOutAt>,
     },
     /// Requests larger than the server takes.
     ContextLimitRefusals {

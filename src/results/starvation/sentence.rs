@@ -7,6 +7,7 @@ use super::cause::{
 };
 use crate::base::words::{count, percent, plural, seconds, tokens};
 use crate::results::Concentration;
+use crate::results::transfers::not_concentrated;
 
 /// Capacity that costs a smaller share of the turns does not bind yet.
 const BINDS_FROM: f64 = 0.02;
@@ -54,7 +55,9 @@ impl Cause {
             Cause::TransferErrorsConcentrated { found, all_errors, timeouts } => {
                 concentrated(found, *all_errors, *timeouts)
             }
-            Cause::TransferErrors { errors, transfers, timeouts } => scattered(*errors, *transfers, *timeouts),
+            Cause::TransferErrors { errors, transfers, timeouts, most_timeouts } => {
+                not_concentrated(*errors, *transfers, *timeouts, most_timeouts.as_ref())
+            }
             Cause::ContextLimitRefusals { requests, sessions, smallest_tokens } => format!(
                 "{} of {} refused for the context limit or pool; the smallest asks {} tokens",
                 plural(*requests, "request"),
@@ -112,11 +115,6 @@ fn open_failures(extra_placements: u64, fallbacks: u64, given_up: u64) -> String
     let plain = (fallbacks, "turn", "took the plain path");
     let unanswered = (given_up, "turn", "given up before it was answered");
     format!("open_session failed: {}", some_of(&[placed, plain, unanswered]))
-}
-
-fn scattered(errors: u64, transfers: u64, timeouts: u64) -> String {
-    let spread = if errors > 1 { ", on no link or worker more than chance explains" } else { "" };
-    format!("{} of {} failed{spread}{}", count(errors), plural(transfers, "KV transfer"), timed_out(timeouts))
 }
 
 fn slow(workers: &[SlowWorker]) -> String {
