@@ -281,7 +281,7 @@ pub struct EndedSlots {
     /// `after_end_s / held_s`, 0 to 1.
     pub share: f64,
     /// Seeds and reseeds that were refused and, by the slots alone, would not have been without it: each slot given back
-    /// serves one session, until that one's end.
+    /// serves one session, until that one's end. A least number: other sessions go on sooner, too, where the cap is low.
     pub refusals: u64,
     /// Sessions that were refused so.
     pub sessions: u64,
@@ -323,7 +323,8 @@ pub struct SlowWorker {
     pub worker: String,
     /// What was compared: its time per token of this kind.
     pub pace: PaceOf,
-    /// Median, over the turns compared, of its time over the median time of its peers for like work: at least 1.5.
+    /// Median, over the turns compared, of its time over the median time of its peers for like work: at least 1.5. A least
+    /// number where several are slow, for they are among each other's peers.
     pub factor: f64,
     /// Its turns that peers had the like of.
     pub compared: u64,

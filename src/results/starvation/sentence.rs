@@ -125,7 +125,12 @@ fn slow(workers: &[SlowWorker]) -> String {
         };
         let (factor, compared) = (slow.factor, count(slow.compared));
         let of = plural(slow.turns, of);
-        format!("{} takes {factor:.1} times as long as its peers per {per} ({compared} of {of} compared)", slow.worker)
+        // They are among each other's peers.
+        let least = if workers.iter().filter(|other| other.pace == slow.pace).count() > 1 { "at least " } else { "" };
+        format!(
+            "{} takes {least}{factor:.1} times as long as its peers per {per} ({compared} of {of} compared)",
+            slow.worker
+        )
     });
     format!("slow for like work: {}", each.collect::<Vec<_>>().join("; "))
 }
@@ -248,8 +253,8 @@ impl EndedSlots {
     fn sentence(&self) -> String {
         let starved = if self.starved > 0 { format!(" ({} starved)", count(self.starved)) } else { String::new() };
         format!(
-            "sessions that have ended hold slots: {} of all slot time is after a last turn, {} of {}{starved} for want of \
-             one; {} = \"session-end\" gives them back",
+            "sessions that have ended hold slots: {} of all slot time is after a last turn, at least {} of {}{starved} for \
+             want of one; {} = \"session-end\" gives them back",
             percent(self.share),
             plural(self.refusals, "refusal"),
             plural(self.sessions, "session"),

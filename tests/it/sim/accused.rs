@@ -221,4 +221,8 @@ fn the_refusals_that_ended_sessions_cost_are_those_that_are_gone_when_they_give_
         assert!(gone > 0.0 && nothing == 0.0, "{base:?}: {never} and {given_back}");
         assert!((said / gone - 1.0).abs() < 0.1, "{base:?}: {said} said, {gone} of {never} gone");
     }
+    // Where the cap is low sessions go on sooner, too: it is said to be a least number.
+    let low = ["--scenario", "v3-2p6d", "--set", "admission.cap_max=1"];
+    let ((never, said), (given_back, _)) = (refused(&low, "never"), refused(&low, "session-end"));
+    assert!(said > 0.0 && said <= never - given_back, "{said} said, {given_back} of {never} left");
 }
