@@ -255,14 +255,17 @@ pub struct CacheFacts {
     pub untold: u64,
 }
 
-/// What complete answers told of their own length. A count of 0 beside text contradicts itself: the record has a token for each
-/// chunk with text then.
+/// What complete answers told of their own length. A count of 0, or of far fewer tokens than chunks with text, contradicts
+/// the text: the record has a token for each of these chunks then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AnswerFacts {
     /// Answers with text whose tokens the server counted.
     pub told: u64,
-    /// Those it counted 0 for.
+    /// Those it counted 0 for, or too few to be the text.
     pub uncounted: u64,
     /// Chunks with text of these.
     pub chunks: u64,
+    /// Those whose count, as it went along, was far ahead of the text or fell.
+    #[serde(default)]
+    pub led: u64,
 }

@@ -232,7 +232,8 @@ fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> 
     let (prompts, warm) = (prompts_note(&harness.prompts), warm_note(&harness.warm_caches));
     let unlisted = unlisted_note(&harness.unlisted_workers);
     let caches = cache_notes(&harness.caches);
-    let first = [busy, late, absent, prompts, answers_note(&harness.answers)].into_iter().chain(caches);
+    let answers = answer_notes(&harness.answers);
+    let first = [busy, late, absent, prompts].into_iter().chain(answers).chain(caches);
     first.chain([warm, unlisted, throttled, silent, older]).flatten().collect()
 }
 
@@ -256,18 +257,27 @@ fn prompts_note(prompts: &PromptFacts) -> Option<String> {
     })
 }
 
-/// Text of no tokens is impossible.
-fn answers_note(answers: &AnswerFacts) -> Option<String> {
-    let AnswerFacts { told, uncounted, chunks } = *answers;
-    (uncounted > 0).then(|| {
+/// Text of no tokens, or of fewer than its chunks, is impossible; so is a count of text that has not come.
+fn answer_notes(answers: &AnswerFacts) -> [Option<String>; 2] {
+    let AnswerFacts { told, uncounted, chunks, led } = *answers;
+    let too_few = (uncounted > 0).then(|| {
         format!(
-            "the server counted 0 tokens in {} of {} with text: taken as one for each of {} with text; figures per token are \
-             not to be trusted",
+            "the server counted 0 tokens, or far fewer than chunks with text, in {} of {}: taken as one for each of {}; figures \
+             per token are not to be trusted",
             count(uncounted),
             plural(told, "answer"),
             plural(chunks, "chunk"),
         )
-    })
+    });
+    let led = (led > 0).then(|| {
+        format!(
+            "the server's count of tokens ran ahead of the text, or fell, in {} of {}: what it had counted before is spread over \
+             the chunks that followed; gaps between tokens are not to be trusted",
+            count(led),
+            plural(told, "answer"),
+        )
+    });
+    [too_few, led]
 }
 
 /// What of the caches is impossible, and what nobody told.

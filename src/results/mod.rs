@@ -56,6 +56,6 @@ pub use starvation::{
     PartlyBlind, Pinned, Room, STARVED_BELOW, SlotShortage, SlowWorker, Starved,
 };
 pub use summary::{Lengths, RunSummary, SUMMARY_VERSION, request_schema};
-pub use transfers::{Concentration, FailingPart, Transfers};
+pub use transfers::{Concentration, FailedBy, FailingPart, TimedOutAt, Transfers};
 pub use word::Word;
 pub use workers::{RoleSpread, WorkerRow};

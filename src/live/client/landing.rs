@@ -53,7 +53,7 @@ impl Course {
         if let Some(Finish::Length | Finish::Stop) = &end.finish {
             let (counted, cached) = (tally.prompt_tokens, tally.cached_tokens);
             line.observed.prompt(line.target.dialect, generate.input_tokens, counted, cached);
-            line.observed.answer(tally.tokens, tally.told);
+            line.observed.answer(tally.tokens, tally.counting());
         }
         let named = tally.emulated.as_ref().map(|emulated| emulated.incarnation.to_string());
         let raw = text(&end.head, INCARNATION_HEADER).map(str::to_owned).or(named);

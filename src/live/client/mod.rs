@@ -11,6 +11,7 @@ mod broken;
 mod control;
 mod counts;
 mod dial;
+mod event;
 mod fault;
 mod flight;
 mod http;

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use crate::live::Dialect;
 use crate::live::client::line::locked;
+use crate::live::client::tally::Counting;
 use crate::record::{AnswerFacts, CacheFacts, PromptFacts};
 use crate::scenario::OpenAiApi;
 
@@ -68,11 +69,12 @@ impl Observed {
         }
     }
 
-    /// Takes in a complete answer of so many tokens, and the server's own last count of them.
-    pub fn answer(&self, tokens: u32, counted: Option<u32>) {
+    /// Takes in a complete answer of so many tokens, and what the server's own count of them is worth.
+    pub fn answer(&self, tokens: u32, counting: Counting) {
         let Seen { answers, .. } = &mut *locked(&self.seen);
-        answers.told += u64::from(counted.is_some());
-        if counted == Some(0) {
+        answers.told += u64::from(counting != Counting::Untold);
+        answers.led += u64::from(counting == Counting::Led);
+        if counting == Counting::TooFew {
             answers.uncounted += 1;
             answers.chunks += u64::from(tokens);
         }

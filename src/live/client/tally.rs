@@ -1,20 +1,16 @@
 //! [`Tally`]: what the events of one stream add up to, in either dialect.
 //!
-//! Counts tokens as the server counts them (`meta_info.completion_tokens`, `usage`), else, also where it counts 0, one for
-//! each chunk with text;
-//! keeps when they came and the engine's verdict. Reads only the fields it needs. Owns no sockets and no time-outs.
+//! Counts tokens as the server counts them (`meta_info.completion_tokens`, `usage`), else, also where it counts 0 or far fewer
+//! than chunks with text, one for each of these; a count that leads the text is shared out among the chunks that follow.
+//! Keeps when they came and the engine's verdict. Reads only the fields it needs. Owns no sockets and no time-outs.
 //! Invariants: the runs add up to `tokens`; a success is an end that the engine itself has named, where its form of
 //! answer can.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::base::{Dur, Time};
 use crate::live::api::{DONE, Emulated};
+use crate::live::client::event::{Choice, Delta, Event, Filled, Meta, Reason, Usage};
 use crate::live::client::words::{self, Words};
 use crate::protocol::{ErrorClass, Finish, TokenRun};
 
@@ -24,6 +20,18 @@ const OVERRUN: u32 = 64;
 
 /// Events that brought tokens for which there is room from the start.
 const RUNS_AT_FIRST: u32 = 32;
+
+/// What the server's count of an answer is worth beside its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counting {
+    /// There is none.
+    Untold,
+    Agrees,
+    /// 0, or far fewer tokens than chunks with text, which are counted in its place.
+    TooFew,
+    /// It was far ahead of the text, or fell.
+    Led,
+}
 
 /// What a server may not send: its class and words.
 pub(super) type Wrong = (ErrorClass, String);
@@ -43,8 +51,12 @@ pub(super) struct Tally {
     pub cached_tokens: Option<u32>,
     /// Length of the prompt by the server's count.
     pub prompt_tokens: Option<u32>,
-    /// Length of the answer by the server's last count. 0 beside text is no count: what came is counted then.
-    pub told: Option<u32>,
+    /// Length of the answer by the server's last count.
+    told: Option<u32>,
+    /// Chunks with text of a dialect that sends each text once.
+    chunks: u32,
+    /// Of these, those whose token the server had counted before.
+    led: u32,
     pub retractions: u16,
     /// What an emulated worker told of itself.
     pub emulated: Option<Box<Emulated>>,
@@ -57,75 +69,6 @@ pub(super) struct Tally {
     /// An event had a place for a finish reason: all have but those of bare text.
     names_ends: bool,
     verdict: Option<Finish>,
-}
-
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(default)]
-    text: Filled,
-    #[serde(borrow)]
-    meta_info: Option<Meta<'a>>,
-    #[serde(borrow)]
-    choices: Option<Vec<Choice<'a>>>,
-    usage: Option<Usage>,
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Meta<'a> {
-    #[serde(borrow)]
-    finish_reason: Option<Reason<'a>>,
-    prompt_tokens: Option<u32>,
-    completion_tokens: Option<u32>,
-    cached_tokens: Option<u32>,
-    num_retractions: Option<u16>,
-    total_retractions: Option<u16>,
-    emulated: Option<Box<Emulated>>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(default)]
-    text: Filled,
-    delta: Option<Delta>,
-    #[serde(borrow)]
-    finish_reason: Option<Reason<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct Delta {
-    content: Filled,
-    reasoning_content: Filled,
-    reasoning: Filled,
-    tool_calls: Filled,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    prompt_tokens: Option<u32>,
-    completion_tokens: Option<u32>,
-    prompt_tokens_details: Option<PromptDetails>,
-}
-
-#[derive(Deserialize)]
-struct PromptDetails {
-    cached_tokens: Option<u32>,
-}
-
-/// A finish reason: a word, or SGLang's object.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Reason<'a> {
-    Word(#[serde(borrow)] Cow<'a, str>),
-    Object {
-        #[serde(rename = "type", borrow)]
-        kind: Cow<'a, str>,
-        message: Option<String>,
-        status_code: Option<Value>,
-        err_type: Option<String>,
-    },
 }
 
 impl Tally {
@@ -161,11 +104,13 @@ impl Tally {
         self.check_flood()
     }
 
+    /// Looks at what came: a count that leads the text is a promise.
     fn check_flood(&self) -> Result<(), Wrong> {
-        let Some(asked) = self.asked.filter(|asked| self.tokens > asked.saturating_add(OVERRUN + asked / 4)) else {
+        let came = if self.chunks > 0 { self.chunks } else { self.tokens };
+        let Some(asked) = self.asked.filter(|asked| came > asked.saturating_add(OVERRUN + asked / 4)) else {
             return Ok(());
         };
-        let message = format!("a flood: {} tokens for {asked} asked for, and the rest was not read", self.tokens);
+        let message = format!("a flood: {came} tokens for {asked} asked for, and the rest was not read");
         Err((ErrorClass::ExcessOutput, message))
     }
 
@@ -198,9 +143,7 @@ impl Tally {
             self.counted = counted;
         }
         match counted {
-            // A server that counts along may count a token before its text (a part of a character) or after.
-            Some(tokens) if has_text => self.arrived(now, tokens.max(self.tokens + 1)),
-            None if has_text => self.arrived(now, self.tokens + 1),
+            _ if has_text => self.text(now, counted),
             Some(tokens) => self.recount(tokens),
             None => {}
         }
@@ -210,6 +153,20 @@ impl Tally {
         for reason in choices.iter().filter_map(|choice| choice.finish_reason.as_ref()) {
             self.finished(reason);
         }
+    }
+
+    /// A chunk with text brings a token or more. A server that counts along may count a token before its text (a part of a
+    /// character, or all of the answer at once) or after: what was counted before is taken from the chunk it was counted with.
+    fn text(&mut self, now: Time, counted: Option<u32>) {
+        self.chunks += 1;
+        if counted.is_some_and(|total| total <= self.tokens)
+            && let Some(early) = self.runs.iter_mut().rev().find(|run| run.count > 1)
+        {
+            early.count -= 1;
+            self.tokens -= 1;
+            self.led += 1;
+        }
+        self.arrived(now, counted.unwrap_or(0).max(self.tokens.saturating_add(1)));
     }
 
     /// There are `total` tokens now; a lower count than before says nothing.
@@ -226,23 +183,23 @@ impl Tally {
     }
 
     /// The server's own count, which came without text: what its chunks of text could not tell is set right at the last
-    /// of them.
-    fn recount(&mut self, total: u32) {
+    /// of them, unless it contradicts them.
+    fn recount(&mut self, told: u32) {
+        let total = if is_too_few(told, self.chunks) { self.chunks } else { told };
         if total > self.tokens {
             let Some(last) = self.runs.last_mut() else { return };
             last.count += total - self.tokens;
             self.tokens = total;
         }
-        while total > 0 && self.tokens > total {
-            let Some(last) = self.runs.last_mut() else { return };
-            let less = last.count.min(self.tokens - total);
-            last.count -= less;
-            self.tokens -= less;
-            if last.count == 0 {
-                self.runs.pop();
-            }
+        let mut less = self.tokens - total;
+        self.tokens = total;
+        for run in self.runs.iter_mut().rev() {
+            let beyond_one = less.min(run.count - 1);
+            run.count -= beyond_one;
+            less -= beyond_one;
         }
         // A chunk that brought no token after all is no arrival.
+        self.runs.truncate(self.runs.len().saturating_sub(less as usize));
         self.last = self.runs.last().map(|run| run.first);
     }
 
@@ -282,6 +239,16 @@ impl Tally {
         }
     }
 
+    /// What its count was worth, of a whole answer.
+    pub fn counting(&self) -> Counting {
+        match self.told {
+            None => Counting::Untold,
+            Some(told) if told == 0 || is_too_few(told, self.chunks) => Counting::TooFew,
+            Some(_) if is_too_few(self.tokens - self.led.min(self.tokens), self.tokens) => Counting::Led,
+            Some(_) => Counting::Agrees,
+        }
+    }
+
     /// The engine has said how it ends.
     pub fn is_decided(&self) -> bool {
         self.verdict.is_some()
@@ -315,50 +282,12 @@ impl Tally {
     }
 }
 
-impl Delta {
-    fn is_filled(&self) -> bool {
-        self.content.0 || self.reasoning_content.0 || self.reasoning.0 || self.tool_calls.0
-    }
+/// Whether so many tokens cannot be the text of so many chunks. A token's text may be cut in two, by a character or a parser:
+/// up to two and a quarter of the tokens are no contradiction.
+fn is_too_few(tokens: u32, chunks: u32) -> bool {
+    chunks > 0 && (tokens == 0 || chunks > tokens.saturating_add(2 + tokens / 4))
 }
 
 fn excerpt(data: &[u8]) -> String {
     words::short(&String::from_utf8_lossy(&data[..data.len().min(200)]))
-}
-
-/// Whether a field holds anything, without keeping it.
-#[derive(Debug, Clone, Copy, Default)]
-struct Filled(bool);
-
-impl<'de> Deserialize<'de> for Filled {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Look;
-        impl<'de> Visitor<'de> for Look {
-            type Value = Filled;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text, a list, an object or null")
-            }
-            fn visit_unit<E>(self) -> Result<Filled, E> {
-                Ok(Filled(false))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Filled, E> {
-                Ok(Filled(!text.is_empty()))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Filled, A::Error> {
-                let mut filled = false;
-                while list.next_element::<IgnoredAny>()?.is_some() {
-                    filled = true;
-                }
-                Ok(Filled(filled))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Filled, A::Error> {
-                let mut filled = false;
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-                    filled = true;
-                }
-                Ok(Filled(filled))
-            }
-        }
-        deserializer.deserialize_any(Look)
-    }
 }

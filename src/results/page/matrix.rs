@@ -9,6 +9,7 @@ use crate::base::WorkerId;
 use crate::base::words::{count, plural};
 use crate::record::TransferRecord;
 use crate::results::render;
+use crate::results::transfers::not_concentrated;
 use crate::results::{Concentration, RunSummary, Transfers};
 
 /// Most pairs in the matrix; beyond, those with errors are in the table alone.
@@ -41,7 +42,8 @@ fn words(transfers: &Transfers) -> String {
         return format!("{all}: on {}.", each.join("; on "));
     }
     if transfers.errors > 0 {
-        return format!("{all}, on no link or worker more than chance explains.");
+        let Transfers { total, errors, timed_out, most_timed_out, .. } = transfers;
+        return not_concentrated(*errors, *total, *timed_out, most_timed_out.as_ref()) + ".";
     }
     format!("{all}.")
 }

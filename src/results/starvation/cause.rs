@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::results::{Blindness, Concentration};
+use crate::results::{Blindness, Concentration, TimedOutAt};
 
 /// A cause and its sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -156,6 +156,8 @@ pub enum Cause {
         transfers: u64,
         /// Requests that ended with a time-out of theirs: KV that waited for room on D, or was on the link, for too long.
         timeouts: u64,
+        /// The worker that these are most telling of; null without time-outs, or where all workers have alike.
+        most_timeouts: Option<TimedOutAt>,
     },
     /// Requests larger than the server takes.
     ContextLimitRefusals {
@@ -279,7 +281,7 @@ pub struct EndedSlots {
     /// `after_end_s / held_s`, 0 to 1.
     pub share: f64,
     /// Seeds and reseeds that were refused and, by the slots alone, would not have been without it: each slot given back
-    /// serves one session, until that one's end.
+    /// serves one session, until that one's end. A least number: other sessions go on sooner, too, where the cap is low.
     pub refusals: u64,
     /// Sessions that were refused so.
     pub sessions: u64,
@@ -321,7 +323,8 @@ pub struct SlowWorker {
     pub worker: String,
     /// What was compared: its time per token of this kind.
     pub pace: PaceOf,
-    /// Median, over the turns compared, of its time over the median time of its peers for like work: at least 1.5.
+    /// Median, over the turns compared, of its time over the median time of its peers for like work: at least 1.5. A least
+    /// number where several are slow, for they are among each other's peers.
     pub factor: f64,
     /// Its turns that peers had the like of.
     pub compared: u64,

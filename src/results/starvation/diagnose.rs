@@ -1,7 +1,7 @@
 //! Finds the [`Cause`]s of a run. Each rule is one function: evidence in, cause out or nothing.
 //!
 //! The order is that of weight: what spoils the run, then what cost turns their path or time by the number of turns, then
-//! what explains or describes, and last what is no more than chance.
+//! what explains or describes, and last failed transfers that accuse nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,7 +120,9 @@ impl Signals {
         if request.error_class == Some(ErrorClass::KvTransferTimeout.as_str())
             && let (Some(p), Some(d)) = (request.prefill_worker, request.decode_worker_actual)
         {
-            *self.time_outs.entry((p.word.into(), d.word.into())).or_insert(0) += 1;
+            let on_link = self.time_outs.entry((p.word.into(), d.word.into())).or_default();
+            on_link.count += 1;
+            on_link.sessions.insert(request.session.ix);
         }
         self.losses.add(request);
         if request.reason == ModeReason::ContextCompacted {
@@ -469,12 +471,17 @@ fn open_failures(run: &Diagnosis) -> Option<Cause> {
 }
 
 fn transfer_errors(run: &Diagnosis) -> Option<Cause> {
-    let Transfers { total, errors, timed_out, concentrated, .. } = run.transfers;
+    let Transfers { total, errors, timed_out, concentrated, most_timed_out, .. } = run.transfers;
     let timeouts = *timed_out;
     if !concentrated.is_empty() {
         return Some(Cause::TransferErrorsConcentrated { found: concentrated.clone(), all_errors: *errors, timeouts });
     }
-    (*errors > 0).then_some(Cause::TransferErrors { errors: *errors, transfers: *total, timeouts })
+    (*errors > 0).then(|| Cause::TransferErrors {
+        errors: *errors,
+        transfers: *total,
+        timeouts,
+        most_timeouts: most_timed_out.clone(),
+    })
 }
 
 fn context_limit(run: &Diagnosis) -> Option<Cause> {

@@ -7,6 +7,7 @@ use super::cause::{
 };
 use crate::base::words::{count, percent, plural, seconds, tokens};
 use crate::results::Concentration;
+use crate::results::transfers::not_concentrated;
 
 /// Capacity that costs a smaller share of the turns does not bind yet.
 const BINDS_FROM: f64 = 0.02;
@@ -54,7 +55,9 @@ impl Cause {
             Cause::TransferErrorsConcentrated { found, all_errors, timeouts } => {
                 concentrated(found, *all_errors, *timeouts)
             }
-            Cause::TransferErrors { errors, transfers, timeouts } => scattered(*errors, *transfers, *timeouts),
+            Cause::TransferErrors { errors, transfers, timeouts, most_timeouts } => {
+                not_concentrated(*errors, *transfers, *timeouts, most_timeouts.as_ref())
+            }
             Cause::ContextLimitRefusals { requests, sessions, smallest_tokens } => format!(
                 "{} of {} refused for the context limit or pool; the smallest asks {} tokens",
                 plural(*requests, "request"),
@@ -114,11 +117,6 @@ fn open_failures(extra_placements: u64, fallbacks: u64, given_up: u64) -> String
     format!("open_session failed: {}", some_of(&[placed, plain, unanswered]))
 }
 
-fn scattered(errors: u64, transfers: u64, timeouts: u64) -> String {
-    let spread = if errors > 1 { ", on no link or worker more than chance explains" } else { "" };
-    format!("{} of {} failed{spread}{}", count(errors), plural(transfers, "KV transfer"), timed_out(timeouts))
-}
-
 fn slow(workers: &[SlowWorker]) -> String {
     let each = workers.iter().map(|slow| {
         let (per, of) = match slow.pace {
@@ -127,7 +125,12 @@ fn slow(workers: &[SlowWorker]) -> String {
         };
         let (factor, compared) = (slow.factor, count(slow.compared));
         let of = plural(slow.turns, of);
-        format!("{} takes {factor:.1} times as long as its peers per {per} ({compared} of {of} compared)", slow.worker)
+        // They are among each other's peers.
+        let least = if workers.iter().filter(|other| other.pace == slow.pace).count() > 1 { "at least " } else { "" };
+        format!(
+            "{} takes {least}{factor:.1} times as long as its peers per {per} ({compared} of {of} compared)",
+            slow.worker
+        )
     });
     format!("slow for like work: {}", each.collect::<Vec<_>>().join("; "))
 }
@@ -250,8 +253,8 @@ impl EndedSlots {
     fn sentence(&self) -> String {
         let starved = if self.starved > 0 { format!(" ({} starved)", count(self.starved)) } else { String::new() };
         format!(
-            "sessions that have ended hold slots: {} of all slot time is after a last turn, {} of {}{starved} for want of \
-             one; {} = \"session-end\" gives them back",
+            "sessions that have ended hold slots: {} of all slot time is after a last turn, at least {} of {}{starved} for \
+             want of one; {} = \"session-end\" gives them back",
             percent(self.share),
             plural(self.refusals, "refusal"),
             plural(self.sessions, "session"),

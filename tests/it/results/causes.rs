@@ -405,7 +405,7 @@ fn slots_that_sessions_keep_beyond_their_end_are_named_where_others_are_refused_
     let summary = story.summary();
     assert_eq!(
         texts(&summary)[2],
-        "sessions that have ended hold slots: 25.0 % of all slot time is after a last turn, 14 refusals of 2 sessions \
+        "sessions that have ended hold slots: 25.0 % of all slot time is after a last turn, at least 14 refusals of 2 sessions \
          (2 starved) for want of one; admission.slot_release = \"session-end\" gives them back"
     );
     for facts in &mut story.facts.sessions {

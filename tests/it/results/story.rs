@@ -332,14 +332,16 @@ fn other_prompts_and_workers_than_the_runs_are_told_once_with_their_figures() {
 }
 
 #[test]
-fn text_that_a_server_counted_no_token_of_is_noted() {
+fn counts_that_contradict_the_text_are_noted() {
     let mut story = story();
-    let answers = AnswerFacts { told: 60, uncounted: 3, chunks: 1200 };
+    let answers = AnswerFacts { told: 60, uncounted: 3, chunks: 1200, led: 2 };
     story.facts.harness = Some(HarnessFacts { answers, ..HarnessFacts::default() });
-    let said =
-        "the server counted 0 tokens in 3 of 60 answers with text: taken as one for each of 1,200 chunks with text;";
+    let said = [
+        "the server counted 0 tokens, or far fewer than chunks with text, in 3 of 60 answers: taken as one for each of 1,200 chunks;",
+        "the server's count of tokens ran ahead of the text, or fell, in 2 of 60 answers:",
+    ];
     let notes = story.summary().integrity.notes;
-    assert!(notes.len() == 1 && notes[0].starts_with(said), "{notes:#?}");
+    assert!(notes.len() == 2 && notes.iter().zip(said).all(|(note, said)| note.starts_with(said)), "{notes:#?}");
     story.facts.harness =
         Some(HarnessFacts { answers: AnswerFacts { told: 60, ..AnswerFacts::default() }, ..HarnessFacts::default() });
     assert_eq!(story.summary().integrity.notes, Vec::<String>::new());

@@ -75,6 +75,39 @@ fn without_a_fault_or_with_the_same_one_on_all_pairs_nobody_is_accused() {
     assert!(accused(&same).is_empty(), "{:#?}", causes(&same));
 }
 
+#[test]
+fn time_outs_accuse_who_has_most_of_them_far_more_than_others_and_load_accuses_nobody() {
+    let slow = |kind: &str, worker: &str, more: &str| vec![format!("{{kind='{kind}',worker='{worker}'{more}}}")];
+    let late = |p: usize| (0..4).map(|d| failing(p, d, ",after_s=40")).collect::<Vec<_>>();
+    for (faults, guilty) in [
+        (late(1), "prefill P1"),
+        (vec![failing(1, 2, ",after_s=40")], "link P1 D2"),
+        (slow("slow-link", "D2", ",factor=50"), "decode D2"),
+        (slow("slow-link", "P1", ",to='D2',factor=400"), "link P1 D2"),
+    ] {
+        let summary = with_faults(&faults);
+        assert_eq!(accused(&summary), [guilty], "{faults:?}: {:#?}", causes(&summary));
+        let found = &cause(&summary, "transfer-errors-concentrated").unwrap()["found"][0];
+        assert_eq!((&found["failed_by"], &found["p_value"]), (&"time-out".into(), &Value::Null));
+    }
+    // P1 breaks off and makes others late: it alone is accused.
+    let breaks = with_faults(&(0..4).map(|d| failing(1, d, ",after_s=20")).collect::<Vec<_>>());
+    assert_eq!(accused(&breaks), ["prefill P1"], "{:#?}", causes(&breaks));
+    // A P that is slow makes others late, on any link; so does a burst.
+    let four = ["--scenario", "v3-2p6d", "--set", "cluster.prefill=2", "--set", "cluster.decode=4"];
+    let slow_p = "fault=[{kind='slow-worker',worker='P1',factor=3}]";
+    let more = ["--set", "replay.time_scale=3", "--set", "trace.seed=2639", "--set", slow_p];
+    let burst = ["--set", "replay.time_scale=30", "--set", "cluster.transfer_timeout_s=3"];
+    for args in [more.as_slice(), &burst] {
+        let summary = run(&[&four[..], args].concat());
+        assert!(accused(&summary).is_empty(), "{:#?}", causes(&summary));
+        let line = cause(&summary, "transfer-errors").unwrap();
+        assert!(line["timeouts"].as_u64().unwrap() >= 10 && line["most_timeouts"]["worker"].is_string(), "{line}");
+        let text = line["text"].as_str().unwrap();
+        assert!(text.contains("alone accuses nobody; most at ") && !text.contains("chance"), "{text}");
+    }
+}
+
 /// Names of the slow and how much slower they are.
 fn slow(summary: &Value) -> Vec<(String, f64)> {
     let Some(line) = cause(summary, "slow-workers") else { return Vec::new() };
@@ -188,4 +221,8 @@ fn the_refusals_that_ended_sessions_cost_are_those_that_are_gone_when_they_give_
         assert!(gone > 0.0 && nothing == 0.0, "{base:?}: {never} and {given_back}");
         assert!((said / gone - 1.0).abs() < 0.1, "{base:?}: {said} said, {gone} of {never} gone");
     }
+    // Where the cap is low sessions go on sooner, too: it is said to be a least number.
+    let low = ["--scenario", "v3-2p6d", "--set", "admission.cap_max=1"];
+    let ((never, said), (given_back, _)) = (refused(&low, "never"), refused(&low, "session-end"));
+    assert!(said > 0.0 && said <= never - given_back, "{said} said, {given_back} of {never} left");
 }

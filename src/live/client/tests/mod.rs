@@ -1,6 +1,7 @@
 //! The client against scripted servers: streams, broken HTTP, both legs, control calls.
 
 mod control;
+mod counts;
 mod embedded;
 pub mod fake;
 mod given_up;
