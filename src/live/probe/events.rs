@@ -83,7 +83,7 @@ fn row(stream: &StreamView) -> Check {
     if status.synchronized {
         let sequence = status.sequence.map(|sequence| sequence.to_string()).unwrap_or_default();
         let detail = format!(
-            "{name} at {}: in step at batch {sequence} ({}), {} device and {} host blocks",
+            "{name} at {}: in step at batch {sequence} ({}), blocks: {} device, {} host",
             stream.report.endpoint, stream.report.reason, status.device_blocks, status.host_blocks
         );
         let none = String::new();
