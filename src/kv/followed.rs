@@ -69,6 +69,7 @@ impl PrefixLookup for IndexLookup {
                 dp_size: ranks(&streams, &found.stream.spec),
                 device_tokens: tokens(found.device_hit_tokens),
                 host_only_tokens: tokens(found.host_only_hit_tokens),
+                block_size: found.stream.spec.space.block_size,
                 synchronized: found.stream.synchronized,
                 origin,
             });

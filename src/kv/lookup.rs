@@ -30,6 +30,8 @@ pub struct WorkerHit {
     pub device_tokens: u32,
     /// Prompt tokens in blocks that lie on the host only, as far as every block before lies somewhere.
     pub host_only_tokens: u32,
+    /// Tokens in a block of the stream.
+    pub block_size: u32,
     /// The stream is in step with its publisher.
     pub synchronized: bool,
     /// Whose stream it is.

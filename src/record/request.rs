@@ -98,9 +98,10 @@ pub struct RequestRecord {
     /// null without an index, and where a session's own D takes the turn past both caches.
     #[serde(default)]
     pub index_worker: Option<String>,
-    /// Prompt tokens the KV index promised on the device tier of that worker; null where that is.
+    /// Prompt tokens the KV index promised on the device tier of that worker: of its hits what the worker can reuse, which is
+    /// at most the whole blocks before the last prompt token where it computes the prompt; null where that is.
     pub index_hit_tokens_device: Option<u32>,
-    /// Prompt tokens the KV index promised on the host tier only.
+    /// The same on the host tier only.
     pub index_hit_tokens_host_only: Option<u32>,
     /// The choice was made without a trustworthy view of that worker's cache: all but `synchronized` in `index_sight`. Null
     /// where that is.

@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::base::Time;
 use crate::base::words::seconds;
 use crate::kv::StreamHealth;
-use crate::kv::sync::trouble_at;
+use crate::kv::sync::{SyncReason, trouble_at};
 use crate::record::LedgerKind;
 use crate::replay::Replayer;
 use crate::replay::machine::Note;
@@ -50,13 +50,16 @@ fn told_all(streams: &[StreamHealth]) -> String {
     }
 }
 
-/// By what was found: nobody's streams, or streams that nothing comes from.
+/// By what was found: nobody's streams, streams that nothing comes from, or such as have nothing to say yet.
 fn remedy(streams: &[StreamHealth]) -> &'static str {
-    match streams {
-        [] => {
+    let is_idle = |stream: &StreamHealth| stream.error.as_deref() == Some(SyncReason::EmptyReplay.words());
+    match streams.iter().filter(|stream| is_idle(stream)).count() {
+        _ if streams.is_empty() => {
             "have those workers publish (a D does with engine.decode_radix_cache = true), and name them as the run does"
         }
-        [_, ..] => "correct the addresses of the streams",
+        0 => "correct the addresses of the streams",
+        idle if idle == streams.len() => "send each of those workers a request before the run",
+        _ => "send a request to those that answer before the run, and correct the addresses of the others",
     }
 }
 

@@ -189,7 +189,8 @@ impl Replayer<'_> {
         let wait = turn.cap_wait;
         // What ended before anything could be sent.
         let sent = turn.sent.unwrap_or(turn.begun);
-        let (promise, most) = (turn.promise(), self.trace.turn(request).input_length);
+        let (most, block) = (self.trace.turn(request).input_length, self.trace.tree.block_size());
+        let promise = turn.promise().map(|promise| promise.reusable(most, block));
         let lag = Dur(sent.since(turn.released).ns().saturating_sub(wait.ns())) + turn.late;
         RequestRecord {
             execution_mode: turn.mode,

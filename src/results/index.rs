@@ -77,9 +77,9 @@ pub(super) struct IndexTally {
 pub struct PromisesKept {
     /// Requests compared.
     pub compared: u64,
-    /// Prompt tokens promised on the device.
+    /// Prompt tokens promised on the device: hits that the worker can reuse, without the block of the last prompt token.
     pub promised_device_tokens: u64,
-    /// Prompt tokens promised on the host only.
+    /// The same on the host only.
     pub promised_host_only_tokens: u64,
     /// Prompt tokens the servers found cached.
     pub found_tokens: u64,

@@ -83,6 +83,14 @@ pub enum Cause {
         /// As given.
         found: String,
     },
+    /// A number without a digit before its point.
+    #[error("`{key}` is {found}, and a number begins with a digit (TOML); write {}", found.replacen('.', "0.", 1))]
+    BarePoint {
+        /// Dotted key.
+        key: String,
+        /// As given.
+        found: String,
+    },
     /// A word that is not in a closed set.
     #[error("`{key}` is \"{found}\"; {}allowed: {}", suggest(.near), list(.allowed))]
     NotOneOf {

@@ -83,6 +83,10 @@ impl Overlay {
                 let cause = Cause::BeyondToml { key: self.key.clone(), found: self.value.clone() };
                 return Err(ScenarioError::one(self.origin(), cause));
             }
+            (Some(Kind::Number | Kind::NumberOrInf), None) if begins_with_point(&self.value) => {
+                let cause = Cause::BarePoint { key: self.key.clone(), found: self.value.clone() };
+                return Err(ScenarioError::one(self.origin(), cause));
+            }
             (_, None) => text(),
         };
         Ok(Layer::single(self.origin(), &self.key, value))
@@ -291,6 +295,11 @@ fn is_too_large(text: &str) -> bool {
     let decimal = digits.starts_with(|first: char| first.is_ascii_digit())
         && digits.parse::<f64>().is_ok_and(|number| number >= i64::MAX as f64);
     decimal || based("0x", 16) || based("0o", 8) || based("0b", 2)
+}
+
+/// `.5` and `-.5`, which are numbers elsewhere.
+fn begins_with_point(text: &str) -> bool {
+    text.trim_start_matches(['+', '-']).starts_with('.') && text.parse::<f64>().is_ok()
 }
 
 /// The path without `.` and `name/..`, so that a circle is seen; links are left alone.

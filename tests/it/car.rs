@@ -151,6 +151,7 @@ impl Instance {
             dp_size: self.dp_size,
             device_tokens: rank.device,
             host_only_tokens: rank.host_only,
+            block_size: 4,
             synchronized: rank.synced,
             origin,
         };

@@ -359,6 +359,11 @@ fn flags_are_named_in_refusals() {
              end at 9223372036854775807, others at 1.8e308; write a smaller one",
         ),
         (
+            "policy.car.host_hit_weight=-.5",
+            "--set policy.car.host_hit_weight=-.5: `policy.car.host_hit_weight` is -.5, and a number begins with a digit \
+             (TOML); write -0.5",
+        ),
+        (
             "seed=9223372036854775807",
             "--set seed=9223372036854775807: `seed` is 9223372036854775807; write at most 9223372036854774807",
         ),

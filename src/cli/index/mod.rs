@@ -84,7 +84,7 @@ fn failure(error: AskError) -> Failure {
         AskError::NotReady { .. } => "its registry must be read once before it answers; see its own lines on stderr",
         AskError::TooLarge { .. } => return Failure::input(&error).hint(SHORTER),
         AskError::Refused { status: 413, .. } => SHORTER,
-        AskError::Refused { .. } | AskError::Unknown(_) => "give the address of a KV directory with `--url`",
+        AskError::Refused { .. } | AskError::Unknown(_) => "give the address of a `pdreplay index serve` with `--url`",
         AskError::Client(_) | AskError::Start(_) => return Failure::broke(&error),
     };
     Failure::broke(&error).hint(hint)

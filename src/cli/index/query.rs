@@ -47,7 +47,7 @@ pub struct QueryArgs {
     /// Format of what is printed.
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     format: FormatName,
-    /// The server's answer as JSON.
+    /// The same as `--format json`: the server's answer.
     #[arg(long, conflicts_with = "format", help_heading = "Output")]
     json: bool,
 }
@@ -56,11 +56,11 @@ pub struct QueryArgs {
 pub fn run(args: &QueryArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let tokens = match (&args.tokens, &args.tokens_file) {
         (Some(text), _) => parse("--tokens", text)?,
-        (None, Some(path)) => parse(path, &read(path)?)?,
+        (None, Some(path)) => parse(named(path), &read(path)?)?,
         (None, None) => Vec::new(),
     };
     let reply = args.ask.open(terminal)?.query(&tokens).map_err(failure)?;
-    if args.json {
+    if args.json || args.format.format() == Format::Json {
         stdout::print_json(&reply)?;
     } else {
         stdout::print(&shown(&reply, args.format.format(), terminal.table_style()))?;
@@ -71,6 +71,11 @@ pub fn run(args: &QueryArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// A file as messages name it.
+fn named(path: &str) -> &str {
+    if path == "-" { "standard input" } else { path }
+}
+
 pub(super) fn read(path: &str) -> Result<String, Failure> {
     let cannot = |why: &dyn Display| format!("cannot be read: {why}");
     let bytes = if path == "-" {
@@ -79,12 +84,16 @@ pub(super) fn read(path: &str) -> Result<String, Failure> {
         File::open(path).map_err(|error| cannot(&error)).and_then(read_limited)
     };
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|error| cannot(&error)));
-    text.map_err(|why| Failure::input(format!("{path} {why}")).hint("give a text file of token ids"))
+    text.map_err(|why| Failure::input(format!("{} {why}", named(path))).hint("give a text file of token ids"))
 }
 
 /// The body of a query, or numbers with commas or blanks between them, in brackets or not.
 pub(super) fn parse(place: &str, text: &str) -> Result<Vec<u32>, Failure> {
     let text = text.trim();
+    if text.is_empty() {
+        let hint = "write numbers with commas; for the state of the streams alone leave the tokens out, or give []";
+        return Err(Failure::input(format!("{place}: there is no token id")).hint(hint));
+    }
     if text.starts_with('{') {
         return parse_kv_query(text.as_bytes()).map_err(|why| {
             Failure::input(format!("{place}: {why}")).hint("write {\"token_ids\": [1, 2, 3]}, or the numbers alone")

@@ -16,7 +16,6 @@ fn token_ids_are_read_in_every_common_form() {
     for text in ["1,2,3", "1 2 3", "[1, 2, 3]", "1\n2\n3\n", " [1,\n2,3] "] {
         assert_eq!(parse("x", text), Ok(vec![1, 2, 3]), "{text}");
     }
-    assert_eq!(parse("x", ""), Ok(Vec::new()));
     assert_eq!(parse("x", "[]"), Ok(Vec::new()));
     assert_eq!(parse("x", "{\"token_ids\": [1, 2], \"model\": \"m\"}\n"), Ok(vec![1, 2]), "the body of a query");
     let body = parse("p.json", "{\"token_ids\": [1, -2]}").unwrap_err();
@@ -194,4 +193,28 @@ fn a_folder_in_place_of_a_configuration_is_told_to_be_one() {
     let folder = std::env::temp_dir();
     let refused = config(folder.to_str().unwrap(), None).unwrap_err();
     assert!(refused.hints[0].contains("folder"), "{refused:?}");
+}
+
+#[test]
+fn lines_tell_why_nothing_is_followed_once() {
+    let excluded = [("z".to_owned(), "it decodes".to_owned())].into();
+    let reply = KvStreamsReply { unready: None, streams: Vec::new(), excluded, notice: Some("gone".into()) };
+    let unready =
+        KvStreamsReply { unready: Some("not read yet".into()), excluded: Default::default(), ..reply.clone() };
+    let mut lines = Lines::default();
+    assert_eq!(lines.changed(&unready), "not ready: not read yet\nregistry: gone\n");
+    assert_eq!(lines.changed(&unready), "");
+    assert_eq!(lines.changed(&reply), "not followed: z: it decodes\n");
+    assert_eq!(lines.changed(&reply), "");
+}
+
+#[test]
+fn no_tokens_at_all_are_an_error_and_an_empty_list_is_a_question() {
+    for text in ["", " \n"] {
+        let refused = parse("standard input", text).unwrap_err();
+        assert_eq!(refused.causes, ["standard input: there is no token id"]);
+    }
+    for text in ["[]", "{\"token_ids\": []}"] {
+        assert_eq!(parse("f", text).unwrap(), Vec::<u32>::new());
+    }
 }

@@ -126,15 +126,21 @@ pub(super) fn shown(reply: &KvStreamsReply, style: Style) -> String {
     let mut say = |line: String| text.push_str(&(visible(&line).into_owned() + "\n"));
     let synced = reply.streams.iter().filter(|stream| stream.synchronized).count();
     say(format!("streams: {}, in step: {synced}; device and host in blocks", reply.streams.len()));
-    reply.unready.iter().for_each(|why| say(format!("not ready: {why}")));
-    reply.notice.iter().for_each(|notice| say(format!("registry: {notice}")));
-    reply.excluded.iter().for_each(|(instance, why)| say(format!("not followed: {instance}: {why}")));
+    around(reply).for_each(&mut say);
     let odd = reply.streams.iter().filter(|stream| stream.odd_timestamps > 0 && stream.lag_ms.is_none());
     odd.for_each(|stream| {
         let KvStream { instance_name, dp_rank, odd_timestamps, .. } = stream;
         say(format!("no lag of {instance_name}/{dp_rank}: time stamps that are no time near now: {odd_timestamps}"));
     });
     text + &table(&reply.streams, style)
+}
+
+/// What there is to say beside the streams, a line each.
+fn around(reply: &KvStreamsReply) -> impl Iterator<Item = String> {
+    let unready = reply.unready.iter().map(|why| format!("not ready: {why}"));
+    let notice = reply.notice.iter().map(|notice| format!("registry: {notice}"));
+    let excluded = reply.excluded.iter().map(|(instance, why)| format!("not followed: {instance}: {why}"));
+    unready.chain(notice).chain(excluded).map(|line| visible(&line).into_owned())
 }
 
 /// A line for each stream, and below it why it is not in step. Where it would be too wide, without counters that are 0
@@ -195,6 +201,8 @@ fn row(stream: &KvStream) -> Vec<String> {
 #[derive(Default)]
 pub(super) struct Lines {
     said: BTreeMap<(String, u32), String>,
+    /// What was said of the index and of instances that are not followed.
+    around: Vec<String>,
     away: Option<String>,
 }
 
@@ -203,6 +211,9 @@ impl Lines {
     pub fn changed(&mut self, reply: &KvStreamsReply) -> String {
         let was_away = self.away.take().is_some();
         let mut text = String::from(if was_away { "the index answers again\n" } else { "" });
+        let around: Vec<String> = around(reply).collect();
+        around.iter().filter(|line| !self.around.contains(line)).for_each(|line| text.push_str(&format!("{line}\n")));
+        self.around = around;
         let mut now = BTreeMap::new();
         for stream in &reply.streams {
             let key = (stream.instance_name.clone(), stream.dp_rank);

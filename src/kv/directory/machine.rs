@@ -12,7 +12,7 @@ use super::states::StateChange;
 use super::stream::{DropReason, Origin, StreamKey, Subscription};
 use super::table::{InstanceTable, TableInput, TableOutput};
 use super::{Endpoint, Instance};
-use crate::base::{Dur, Role, Time};
+use crate::base::{Dur, Time};
 
 /// What the directory asks and tells.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +37,7 @@ pub enum DirectoryOutput {
     },
     /// Follow.
     Subscribe(Subscription),
-    /// An instance that should be followed is not, told once for each cause.
+    /// An instance is not followed, told once for each cause.
     Excluded {
         /// Instance.
         instance: String,
@@ -176,18 +176,13 @@ impl Directory {
     }
 
     fn reason_it_is_unwanted(&self, instance: &Instance, old: &Subscription) -> DropReason {
-        if !instance.is_schedulable() {
-            DropReason::Suspect
-        } else if self.plan.excluded.contains_key(&old.key.instance) {
-            DropReason::Excluded
-        } else if instance.role == Role::Decode {
-            DropReason::Role
-        } else if old.origin != Origin::Discovered(instance.record.identity.clone()) {
-            DropReason::Process
-        } else if old.key.dp_rank >= instance.record.dp_size {
-            DropReason::Ranks
-        } else {
-            DropReason::Backend
+        match self.plan.excluded.get(&old.key.instance) {
+            _ if !instance.is_schedulable() => DropReason::Suspect,
+            Some(Exclusion::Decodes) => DropReason::Role,
+            Some(Exclusion::Backend { .. }) => DropReason::Backend,
+            Some(_) => DropReason::Excluded,
+            None if old.origin != Origin::Discovered(instance.record.identity.clone()) => DropReason::Process,
+            None => DropReason::Ranks,
         }
     }
 }

@@ -9,11 +9,13 @@ use std::fmt;
 
 use super::config::Discovery;
 use super::endpoint::Endpoint;
+use super::record::MOST_SHOWN;
 use super::stream::{Origin, StreamKey, Subscription};
 use super::table::Instance;
-use crate::base::Role;
+use crate::base::{Role, shortened};
+use crate::kv::Dialect;
 
-/// Why an instance that should be followed is not.
+/// Why an instance is not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exclusion {
     /// A port of one of its ranks would be above 65535.
@@ -39,6 +41,20 @@ pub enum Exclusion {
         /// `max_streams`.
         most: u32,
     },
+    /// It decodes: the rules follow no cache of a D.
+    Decodes,
+    /// It is of another backend than the rules' dialect.
+    Backend {
+        /// Its backend.
+        backend: String,
+        /// Of the rules.
+        dialect: Dialect,
+    },
+    /// One of its streams has no thread or no socket.
+    Unstarted {
+        /// Cause and remedy.
+        why: String,
+    },
 }
 
 /// What is to be followed.
@@ -48,23 +64,35 @@ pub(super) struct Plan {
     pub excluded: BTreeMap<String, Exclusion>,
 }
 
-/// Whether the rules ask for an instance at all.
-pub(super) fn is_wanted(rules: &Discovery, instance: &Instance) -> bool {
-    let of_backend = instance.record.backend.as_deref().is_none_or(|backend| backend == rules.form.dialect.as_str());
-    of_backend && instance.is_schedulable() && instance.role != Role::Decode
+impl Exclusion {
+    /// The rules do not ask for it; all else should be followed, and cannot.
+    pub fn is_by_rule(&self) -> bool {
+        matches!(self, Exclusion::Decodes | Exclusion::Backend { .. })
+    }
+}
+
+/// Why the rules do not ask for an instance; `None`: they do.
+fn unwanted(rules: &Discovery, instance: &Instance) -> Option<Exclusion> {
+    let dialect = rules.form.dialect;
+    let another = instance.record.backend.as_ref().filter(|backend| *backend != dialect.as_str());
+    match another {
+        _ if instance.role == Role::Decode => Some(Exclusion::Decodes),
+        another => another.map(|backend| Exclusion::Backend { backend: shortened(backend, MOST_SHOWN), dialect }),
+    }
 }
 
 /// Applies the rules.
 pub(super) fn plan<'a>(rules: &Discovery, max_streams: u32, instances: impl Iterator<Item = &'a Instance>) -> Plan {
     let mut plan = Plan::default();
     let mut found: BTreeMap<&str, &Instance> = BTreeMap::new();
-    for instance in instances.filter(|instance| is_wanted(rules, instance)) {
+    for instance in instances.filter(|instance| instance.is_schedulable()) {
         let (name, ranks) = (&instance.record.name, instance.record.dp_size);
-        let exclusion = match overflow(rules, instance) {
-            Some(port) => Exclusion::PortOverflow { port },
+        let exclusion = match (unwanted(rules, instance), overflow(rules, instance)) {
+            (Some(unwanted), _) => unwanted,
+            (None, Some(port)) => Exclusion::PortOverflow { port },
             // Wherever it stands, it does not fit.
-            None if ranks > max_streams => Exclusion::MaxStreams { ranks, taken: 0, most: max_streams },
-            None => {
+            (None, None) if ranks > max_streams => Exclusion::MaxStreams { ranks, taken: 0, most: max_streams },
+            (None, None) => {
                 found.insert(name, instance);
                 continue;
             }
@@ -195,6 +223,11 @@ impl fmt::Display for Exclusion {
                 f,
                 "its ranks ({ranks}) do not fit beside the {taken} streams before it; raise max_streams ({most}; 128 at most)"
             ),
+            Exclusion::Decodes => f.write_str("it decodes"),
+            Exclusion::Backend { backend, dialect } => {
+                write!(f, "backend {backend}, the dialect is {}", dialect.as_str())
+            }
+            Exclusion::Unstarted { why } => f.write_str(why),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! answers is kept for as long as it is heard of, one that does not is suspect and soon gone. It is told the time, and
 //! acts at the exact moment where the service looks once a second. Owns no stream.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::endpoint::Endpoint;
 use super::record::{Identity, InstanceLoad, InstanceRecord, InstanceType, LoadReport};
@@ -122,6 +122,8 @@ enum Phase {
 #[derive(Debug, Default)]
 pub struct InstanceTable {
     instances: BTreeMap<String, Instance>,
+    /// New MIX whose role is not judged yet: all that is told at one moment comes first.
+    unjudged: BTreeSet<String>,
     revision: u64,
     probes: u64,
     outputs: VecDeque<TableOutput>,
@@ -170,10 +172,15 @@ impl InstanceTable {
         self.handle_inputs(now, [input]);
     }
 
-    /// Takes inputs of one moment; what was due by `now` happens before them.
+    /// Takes inputs of one moment; what was due by `now` happens before them. What they are together counts, whatever their
+    /// order: a MIX that does not say its role gets one after those that do, in the order of names.
     pub fn handle_inputs(&mut self, now: Time, inputs: impl IntoIterator<Item = TableInput>) {
         self.advance(now);
         inputs.into_iter().for_each(|input| self.take(now, input));
+        for name in std::mem::take(&mut self.unjudged) {
+            let role = self.first_role_of_a_mix();
+            self.instances.get_mut(&name).into_iter().for_each(|mix| mix.role = role);
+        }
     }
 
     fn take(&mut self, now: Time, input: TableInput) {
@@ -194,6 +201,7 @@ impl InstanceTable {
                 let mix = self.instances.get_mut(&name).filter(|found| found.record.kind == InstanceType::Mix);
                 if let Some(instance) = mix.filter(|_| role != Role::Colocated) {
                     instance.role = role;
+                    self.unjudged.remove(&name);
                     self.revision += 1;
                 }
             }
@@ -206,17 +214,24 @@ impl InstanceTable {
         if self.instances.get(&name).is_some_and(|known| known.record.identity != record.identity) {
             self.remove(&name, StateReason::Replaced);
         }
+        let said = role_of(&record);
+        if said.is_some() {
+            self.unjudged.remove(&name);
+        }
         match self.instances.get_mut(&name) {
             Some(known) => {
                 let kept = (known.record.kind == record.kind).then_some(known.role);
-                known.role = role_of(&record).or(kept).unwrap_or(Role::Prefill);
+                known.role = said.or(kept).unwrap_or(Role::Prefill);
                 known.record = record;
                 known.heard = now;
                 known.probe = None;
                 self.become_(now, &name, InstanceState::Active, StateReason::Registered);
             }
             None => {
-                let role = role_of(&record).unwrap_or_else(|| self.first_role_of_a_mix());
+                let role = said.unwrap_or_else(|| {
+                    self.unjudged.insert(name.clone());
+                    Role::Prefill
+                });
                 let state = InstanceState::Active;
                 let instance = Instance { record, role, state, load: None, since: now, heard: now, probe: None };
                 self.instances.insert(name.clone(), instance);

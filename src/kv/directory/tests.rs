@@ -196,6 +196,98 @@ fn a_mix_decodes_first_where_nobody_does() {
     assert_eq!((role(&table, "a"), role(&table, "w")), (Role::Prefill, Role::Colocated), "only a MIX changes its role");
 }
 
+/// Roles of the instances told at one moment, by name.
+fn roles(instances: &[(&str, InstanceType, Option<Role>)], order: &[usize]) -> Vec<(String, Role)> {
+    let mut table = InstanceTable::new();
+    let put = |ix: &usize| {
+        let (name, kind, current) = instances[*ix];
+        TableInput::Put(InstanceRecord { current, ..record(name, 8000 + *ix as u16, kind) })
+    };
+    table.handle_inputs(at(0), order.iter().map(put));
+    table.instances().map(|instance| (instance.record.name.clone(), instance.role)).collect()
+}
+
+proptest! {
+    /// What one look finds is one state: nobody's role depends on the order in which it is told.
+    #[test]
+    fn roles_follow_from_what_there_is_and_from_no_order(
+        kinds in prop::collection::vec((0usize..4, prop::option::of(prop::bool::ANY)), 1..6),
+        order in Just((0..6).collect::<Vec<usize>>()).prop_shuffle(),
+    ) {
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let named = kinds.iter().zip(names).map(|((kind, decodes), name)| {
+            let current = decodes.map(|decodes| if decodes { Role::Decode } else { Role::Prefill });
+            let kind = InstanceType::ALL[*kind];
+            (name, kind, current.filter(|_| kind == InstanceType::Mix))
+        });
+        let instances: Vec<_> = named.collect();
+        let straight: Vec<usize> = (0..instances.len()).collect();
+        let shuffled: Vec<usize> = order.into_iter().filter(|ix| *ix < instances.len()).collect();
+        let found = roles(&instances, &straight);
+        prop_assert_eq!(&found, &roles(&instances, &shuffled));
+        let said = |(_, kind, current): &&(&str, InstanceType, Option<Role>)| {
+            *kind == InstanceType::Decode || *current == Some(Role::Decode)
+        };
+        let is_unsaid = |(_, kind, current): &(&str, InstanceType, Option<Role>)| *kind == InstanceType::Mix && current.is_none();
+        let decoding = instances.iter().filter(said).count();
+        let first = instances.iter().find(|it| is_unsaid(it)).filter(|_| decoding == 0);
+        for (instance, (name, role)) in instances.iter().zip(&found).filter(|(instance, _)| is_unsaid(instance)) {
+            let wanted = if first.is_some_and(|first| first.0 == instance.0) { Role::Decode } else { Role::Prefill };
+            prop_assert_eq!(*role, wanted, "{}", name);
+        }
+    }
+}
+
+#[test]
+fn a_listing_with_a_mix_before_or_behind_its_decoder_is_the_same() {
+    for [mix, decoder] in [["a", "z"], ["z", "a"]] {
+        let text = format!(
+            r#"{{"instances":[{{"name":"{mix}:1","type":"MIX","load":{{"waiting_requests_num":3,"gpu_cache_usage_perc":0.5}}}},{{"name":"{decoder}:1","type":"DECODE"}}]}}"#
+        );
+        let mut directory = Directory::new(&rules(128, (10_000, 30_000)), at(0));
+        let news = Listing::new("r.json").look(Ok(text.into_bytes()));
+        let input = |news| match news {
+            News::Table(input) => input,
+            other => panic!("{other:?}"),
+        };
+        directory.handle_inputs(at(0), news.into_iter().map(input));
+        let followed: Vec<String> = directory.streams().map(|stream| stream.key.instance.clone()).collect();
+        assert_eq!(followed, [format!("{mix}:1")]);
+        assert!(directory.table().get(&followed[0]).unwrap().load.is_some(), "its load came behind its registration");
+        assert_eq!(directory.excluded()[&format!("{decoder}:1")], Exclusion::Decodes);
+    }
+}
+
+#[test]
+fn who_is_left_out_by_rule_is_named_with_the_reason() {
+    let mut directory = Directory::new(&rules(128, (10_000, 30_000)), at(0));
+    let of = |backend: &str, name: &str, port, kind| {
+        TableInput::Put(InstanceRecord { backend: Some(backend.into()), ..record(name, port, kind) })
+    };
+    let prefill = InstanceType::Prefill;
+    let inputs =
+        [of("sglang", "b", 1, prefill), of("xllm", "c", 2, prefill), of("sglang", "z", 3, InstanceType::Decode)];
+    directory.handle_inputs(at(0), inputs);
+    let told: Vec<(String, String)> =
+        directory.excluded().iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
+    let named = |name: &str, why: &str| (name.to_owned(), why.to_owned());
+    assert_eq!(told, [named("b", "backend sglang, the dialect is xllm"), named("z", "it decodes")]);
+    assert!(directory.excluded().values().all(Exclusion::is_by_rule));
+    while directory.poll_output().is_some() {}
+    for (kind, backend, reason) in
+        [(InstanceType::Decode, "xllm", DropReason::Role), (prefill, "vllm", DropReason::Backend)]
+    {
+        directory.handle_input(at(2_000), of("xllm", "c", 2, prefill));
+        directory.refresh(at(2_000));
+        while directory.poll_output().is_some() {}
+        directory.handle_input(at(2_001), of(backend, "c", 2, kind));
+        directory.refresh(at(2_001));
+        let told: Vec<_> = std::iter::from_fn(|| directory.poll_output()).collect();
+        let key = StreamKey { instance: "c".into(), dp_rank: 0 };
+        assert!(told.contains(&DirectoryOutput::Unsubscribe { key, reason }), "{told:?}");
+    }
+}
+
 /// One registration: name, port, type, ranks, process.
 type Registered = (u8, u16, usize, u32, u8);
 

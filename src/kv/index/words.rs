@@ -128,7 +128,9 @@ pub enum ApplyError {
     #[error("the stream is not synchronised; a change needs a state before it")]
     NotSynchronized,
     /// A change behind a block that was never stored, or was forgotten.
-    #[error("event {event}: unknown parent {parent:?} of block {block:?}; the stream has a hole, a snapshot is needed")]
+    #[error(
+        "event {event}: unknown parent {parent:?} of block {block:?}; the stream has a hole, until a snapshot, a batch that clears everything, or a new process"
+    )]
     UnknownParent {
         /// Position in the batch, from 0.
         event: usize,
@@ -138,7 +140,9 @@ pub enum ApplyError {
         parent: EngineHash,
     },
     /// A replica without tokens of a block that was never stored, or was forgotten.
-    #[error("event {event}: replica of the unknown block {block:?} without its tokens; a snapshot is needed")]
+    #[error(
+        "event {event}: replica of the unknown block {block:?} without its tokens; the stream has a hole, until a snapshot, a batch that clears everything, or a new process"
+    )]
     UnknownReplica {
         /// Position in the batch, from 0.
         event: usize,
@@ -156,7 +160,7 @@ pub enum ApplyError {
         expected: u32,
     },
     /// Tokens do not fill the blocks.
-    #[error("event {event}: {tokens} tokens for {blocks} blocks of {block_size}")]
+    #[error("event {event}: tokens: {tokens}, for blocks of {block_size}: {blocks}")]
     TokenCount {
         /// Position in the batch, from 0.
         event: usize,

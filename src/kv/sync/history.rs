@@ -67,7 +67,7 @@ impl History {
             None if sequence == 0 => {
                 Some(State::empty(empty()).then(sequence, &reply.batch, reply.proof, Mode::Delta)?)
             }
-            None => whole(&mut reply, empty),
+            None => whole(&mut reply, empty).and_then(Result::ok),
         };
         Ok(())
     }
@@ -96,7 +96,7 @@ impl History {
                 let detail = format!("the publisher does not have batch {asked}, which it sent before");
                 Err(Flaw::new(SyncReason::Restarted, detail))
             }
-            (None, None, None) => Err(Flaw::new(SyncReason::EmptyReplay, "the publisher keeps no batch".into())),
+            (None, None, None) => Err(Flaw::new(SyncReason::EmptyReplay, String::new())),
             (None, Some(first), _) if first > asked => {
                 let mut detail = format!(
                     "partial: history truncated: the publisher keeps batches from {first} on, {asked} was needed; \
@@ -157,14 +157,14 @@ impl Check {
 }
 
 /// The state that a batch is all of: what follows the last event that clears everything, if that needs nothing before.
-pub(super) fn whole(arrived: &mut Arrived, empty: impl Fn() -> Shadow) -> Option<State> {
+pub(super) fn whole(arrived: &mut Arrived, empty: impl Fn() -> Shadow) -> Option<Result<State, Flaw>> {
     let events = &mut arrived.batch.events;
     let cleared = events.iter().rposition(|event| *event == KvEvent::Cleared)?;
     let events = events.split_off(cleared + 1);
     let rest = EventBatch { events, ..arrived.batch };
     let state = State::empty(empty()).then(arrived.sequence, &rest, arrived.proof, Mode::Delta);
     arrived.batch.events.extend(rest.events);
-    state.ok()
+    Some(state)
 }
 
 fn another(sequence: u64) -> Flaw {

@@ -182,9 +182,11 @@ impl StreamSync {
         if self.served.is_some() {
             return self.apply(now, arrived);
         }
-        if let Some((state, reason)) = self.whole(&mut arrived) {
-            return self.gain(now, state, reason);
-        }
+        let is_fit = match self.whole(&mut arrived) {
+            Ok(Some((state, reason))) => return self.gain(now, state, reason),
+            Ok(None) => true,
+            Err(_) => false,
+        };
         // A publisher that had nothing to replay has something now.
         if self.live.is_none() && self.standing.reason == SyncReason::EmptyReplay {
             self.ask_at = Some(now);
@@ -192,12 +194,15 @@ impl StreamSync {
         // A request that is due is sent with this very input.
         if self.attempt.is_some() || self.ask_at.is_some_and(|at| at <= now) {
             self.wait(now, arrived);
+        } else {
+            self.stats.refused += u64::from(!is_fit);
         }
     }
 
     /// Applies the next batch to the view.
     fn apply(&mut self, now: Time, arrived: Arrived) {
         if !self.extend(now, &arrived) {
+            self.stats.refused += 1;
             return;
         }
         self.pace.applied();
@@ -226,17 +231,18 @@ impl StreamSync {
         }
     }
 
-    /// The state that a batch states by itself.
-    fn whole(&self, arrived: &mut Arrived) -> Option<(State, SyncReason)> {
+    /// The state that a batch states by itself; errors: it would, and cannot be applied.
+    fn whole(&self, arrived: &mut Arrived) -> Result<Option<(State, SyncReason)>, Flaw> {
         let empty = || self.writer.shadow();
-        if let Some(state) = whole(arrived, empty) {
-            return Some((state, SyncReason::FullBatch));
+        let full = whole(arrived, empty);
+        if let Some(Ok(state)) = full {
+            return Ok(Some((state, SyncReason::FullBatch)));
         }
-        if arrived.sequence != 0 || !self.options.begins_at_zero() {
-            return None;
+        if arrived.sequence == 0 && self.options.begins_at_zero() {
+            let state = State::empty(empty()).then(0, &arrived.batch, arrived.proof, Mode::Delta)?;
+            return Ok(Some((state, SyncReason::FirstBatch)));
         }
-        let state = State::empty(empty()).then(0, &arrived.batch, arrived.proof, Mode::Delta).ok()?;
-        Some((state, SyncReason::FirstBatch))
+        full.transpose().map(|_| None)
     }
 
     /// Keeps a batch for the replay that is under way.

@@ -153,7 +153,7 @@ impl StreamSync {
         (self.live, self.topic) = (None, None);
         self.silence.reconnected();
         self.decoder.reset();
-        let waits = "no replay endpoint: waits for a batch that states all the publisher holds";
+        let waits = "`recovery` is none: waits for a batch that clears everything";
         let pause = self.pace.connected(&self.options);
         let is_asking = self.can_ask() && !self.silence.is_lasting();
         self.ask_at = is_asking.then_some(now + pause);

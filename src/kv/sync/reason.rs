@@ -71,7 +71,7 @@ reasons! {
     /// No replay.
     ReplayFailed = "replay-failed", "the replay could not be had";
     /// A replay of nothing.
-    EmptyReplay = "empty-replay", "the replay held nothing";
+    EmptyReplay = "empty-replay", "it answers, and has published nothing yet: one request brings it in step";
     /// A replay that is not one.
     BadReplay = "bad-replay", "the replay does not follow the protocol";
     /// A replay that does not reach the batches that arrived.

@@ -123,7 +123,9 @@ impl StreamSync {
         let watermark = state.sequence;
         self.check_reach(watermark)?;
         for Arrived { sequence, batch, proof, .. } in self.buffer.take_after(watermark) {
-            state = state.then(sequence, &batch, proof, Mode::Delta)?;
+            let next = state.then(sequence, &batch, proof, Mode::Delta);
+            self.stats.refused += u64::from(next.is_err());
+            state = next?;
         }
         let (was, is) = (self.served.map(|served| served.sequence), state.sequence);
         self.gain(now, state, reason);

@@ -71,6 +71,6 @@ impl Snapshot {
 
     /// The end mark came.
     pub fn finish(self) -> Result<State, Flaw> {
-        self.state.ok_or_else(|| Flaw::new(SyncReason::EmptyReplay, "the snapshot ended before it began".into()))
+        self.state.ok_or_else(|| Flaw::new(SyncReason::EmptyReplay, String::new()))
     }
 }

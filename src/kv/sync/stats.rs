@@ -23,7 +23,7 @@ pub struct SyncStats {
     pub outside: u64,
     /// Live batches that a replay already held.
     pub covered: u64,
-    /// Live batches refused.
+    /// Live batches that could not be read or applied, each once.
     pub refused: u64,
     /// Live messages of other topics, or without a connection.
     pub foreign: u64,

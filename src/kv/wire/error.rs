@@ -99,7 +99,7 @@ pub enum DecodeProblem {
         limit: usize,
     },
     /// Bytes behind the batch.
-    #[error("{bytes} bytes follow the batch")]
+    #[error("bytes behind the batch: {bytes}")]
     Trailing {
         /// How many.
         bytes: usize,

@@ -64,7 +64,7 @@ pub struct KvStreamsReply {
     pub unready: Option<String>,
     /// By instance, then rank.
     pub streams: Vec<KvStream>,
-    /// Instances that should be followed and are not, and why.
+    /// Instances that are not followed, and why.
     pub excluded: BTreeMap<String, String>,
     /// What is wrong with the registry.
     pub notice: Option<String>,
@@ -105,7 +105,7 @@ pub struct KvStream {
     pub mappings: u64,
     /// Live batches read.
     pub batches: u64,
-    /// Live batches refused: not readable, of another rank, over a limit.
+    /// Live batches that could not be read or applied: of another form, rank, block size or parent, or over a limit.
     pub refused: u64,
     /// Events applied.
     pub events: u64,

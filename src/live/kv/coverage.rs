@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::whose::{doubled, whose_fault, worker_of};
 use crate::base::{Role, WorkerId};
-use crate::kv::directory::{Endpoint, StreamKey};
+use crate::kv::directory::{Endpoint, Exclusion, StreamKey};
 use crate::live::Addresses;
 use crate::scenario::IndexNeeds;
 
@@ -51,16 +51,29 @@ pub fn no_file_fault(needs: &IndexNeeds) -> IndexFault {
 }
 
 /// What is wrong with where streams come from: why nothing was read, and the instances that are not followed, with the cause.
-pub fn source_faults(unready: Option<&str>, excluded: &BTreeMap<String, String>) -> Vec<IndexFault> {
+/// One that decodes is left out on purpose, unless `reads` says that the caches of D are read.
+pub fn source_faults(
+    unready: Option<&str>,
+    excluded: &BTreeMap<String, Exclusion>,
+    reads: Option<Role>,
+) -> Vec<IndexFault> {
     let unread = unready.map(|why| IndexFault {
         what: why.to_owned(),
         effect: "the index has no stream: policies that read it go by load alone".to_owned(),
         remedy: "correct the registry, or start it".to_owned(),
     });
-    let excluded = excluded.iter().map(|(instance, why)| IndexFault {
+    let is_fault = |why: &Exclusion| *why != Exclusion::Decodes || reads == Some(Role::Decode);
+    let excluded = excluded.iter().filter(|(_, why)| is_fault(why)).map(|(instance, why)| IndexFault {
         what: format!("{instance} is not followed: {why}"),
         effect: unseen(instance),
-        remedy: "correct its registration or the rules".to_owned(),
+        remedy: match why {
+            Exclusion::Decodes => "list its stream under `streams`: `discovery` follows no D",
+            Exclusion::Backend { .. } => {
+                "correct its backend or the dialect of `discovery`, or follow it under `streams`"
+            }
+            _ => "correct its registration or the rules",
+        }
+        .to_owned(),
     });
     unread.into_iter().chain(excluded).collect()
 }

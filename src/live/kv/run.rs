@@ -145,7 +145,7 @@ impl RunIndex {
     /// No stream is of a worker whose cache is read, and one has to be.
     pub fn faults(&self, needs: &IndexNeeds) -> Result<Vec<IndexFault>, Uncovered> {
         let board = self.board();
-        let of_source = source_faults(board.unready().as_deref(), &board.excluded());
+        let of_source = source_faults(board.unready().as_deref(), &board.excluded(), Some(needs.role));
         let is_static = self.whose.origin == StreamOrigin::Static;
         let of_streams = followed_faults(&board.followed(), is_static, &self.whose.addresses, needs);
         let faults: Vec<IndexFault> = of_source.into_iter().chain(of_streams.faults).collect();

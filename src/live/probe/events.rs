@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::checks::{Check, Verdict};
-use crate::kv::directory::Source;
+use crate::base::Role;
+use crate::kv::directory::{Exclusion, Source};
 use crate::kv::sync::{SyncReason, SyncState, trouble_at};
 use crate::live::Addresses;
 use crate::live::kv::service::{FeedError, FeedOptions, Looked, StreamView, look};
@@ -31,7 +32,7 @@ pub fn event_checks(
     let are_listed = matches!(options.config.source, Source::Streams(_));
     let looked = look(options, replay.min(Duration::from_secs(10)) + MARGIN)?;
     let of_index = needs.map(|needs| index_rows(&looked, are_listed, addresses, needs)).unwrap_or_default();
-    Ok(rows(&looked).into_iter().chain(of_index).collect())
+    Ok(rows(&looked, needs.map(|needs| needs.role)).into_iter().chain(of_index).collect())
 }
 
 /// The row of a run that needs streams and is told of none.
@@ -54,17 +55,24 @@ fn check(check: &'static str, result: Verdict, fault: IndexFault) -> Check {
     Check { check, result, detail: fault.what, will_be_off: fault.effect, remedy: fault.remedy }
 }
 
-fn rows(looked: &Looked) -> Vec<Check> {
-    let of_source = source_faults(looked.unready.as_deref(), &looked.excluded).into_iter();
+fn rows(looked: &Looked, reads: Option<Role>) -> Vec<Check> {
+    let of_source = source_faults(looked.unready.as_deref(), &looked.excluded, reads).into_iter();
     let of_source = of_source.map(|fault| check(CHECK, Verdict::Warn, fault));
     let mut rows: Vec<Check> = of_source.chain(looked.streams.iter().map(row)).collect();
-    if rows.is_empty() {
-        let none = "the registry has no instance to follow";
-        rows.push(warn(
-            none.into(),
-            "all hits: policies that read the index go by load alone",
-            "start engines, or list streams",
-        ));
+    let decoding = looked.excluded.iter().filter(|(_, why)| **why == Exclusion::Decodes);
+    let decoding = decoding.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    let is_by_rule = looked.excluded.values().all(Exclusion::is_by_rule);
+    if looked.streams.is_empty() && looked.unready.is_none() && is_by_rule {
+        let (is_bare, off) = (looked.excluded.is_empty(), "all hits: policies that read the index go by load alone");
+        let (none, remedy) = if is_bare {
+            ("the registry has no instance", "start engines, or list streams")
+        } else {
+            ("the registry has no instance to follow", "register one that prefills, in the dialect of `discovery`")
+        };
+        rows.push(warn(none.into(), off, remedy));
+    }
+    if !decoding.is_empty() && reads != Some(Role::Decode) {
+        rows.push(Check::ok(CHECK, format!("not followed, because they decode: {decoding}")));
     }
     rows
 }
@@ -75,14 +83,14 @@ fn row(stream: &StreamView) -> Check {
     if status.synchronized {
         let sequence = status.sequence.map(|sequence| sequence.to_string()).unwrap_or_default();
         let detail = format!(
-            "{name} at {}: in step at batch {sequence} ({}), {} device and {} host blocks",
+            "{name} at {}: in step at batch {sequence} ({}), blocks: {} device, {} host",
             stream.report.endpoint, stream.report.reason, status.device_blocks, status.host_blocks
         );
         let none = String::new();
         return Check { check: CHECK, result: Verdict::Ok, detail, will_be_off: none.clone(), remedy: none };
     }
     let error = status.error.as_deref().unwrap_or_default();
-    warn(format!("{name} at {}", trouble_at(&stream.report.endpoint, error)), &unseen(&name), remedy(stream))
+    warn(format!("{name} at {}", trouble_at(&stream.report.endpoint, error)), &unseen(&key.instance), remedy(stream))
 }
 
 /// By what was found: no subscription, or one without a replay.
@@ -92,7 +100,9 @@ fn remedy(stream: &StreamView) -> &'static str {
             "start the engine with KV events over zmq, and compare `endpoint` (or the port offset) with its own"
         }
         (_, SyncReason::HistoryTruncated) => "raise the engine's buffer_steps, or flush its cache once",
-        (_, SyncReason::ReplayFailed | SyncReason::ReplayTimeout | SyncReason::EmptyReplay) => {
+        (_, SyncReason::EmptyReplay) => "send it one request: its first batch brings it in step",
+        (_, SyncReason::Connected) => "flush the engine's cache once, or set `recovery` and `replay_endpoint`",
+        (_, SyncReason::ReplayFailed | SyncReason::ReplayTimeout) => {
             "the subscription is there, the replay is not: compare `replay_endpoint` (or its port offset) with the engine's own"
         }
         (_, SyncReason::OtherRank) => "compare `dp_rank` with the engine's: each rank has its own port",

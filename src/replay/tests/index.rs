@@ -26,6 +26,7 @@ impl PrefixLookup for Holds {
             dp_size: 1,
             device_tokens: if self.synchronized { (*blocks).min(prompt.depth) * tree.block_size() } else { 0 },
             host_only_tokens: 0,
+            block_size: tree.block_size(),
             synchronized: self.synchronized,
             origin: StreamOrigin::Discovered(Process::default()),
         }));

@@ -240,7 +240,7 @@ fn doctor_says_which_publishers_answer_and_what_is_off_without_them() {
         checks.iter().find(is_it).unwrap_or_else(|| panic!("no {name}: {checks:#?}"))
     };
     let good = of("p0/0");
-    assert!(good["result"] == "ok" && good["detail"].as_str().unwrap().contains("2 device"), "{good}");
+    assert!(good["result"] == "ok" && good["detail"].as_str().unwrap().contains("blocks: 2 device, 0 host"), "{good}");
     for (name, remedy) in [("no-replay/0", "the replay is not"), ("away/0", "start the engine")] {
         let check = of(name);
         assert_eq!(check["result"], "warn", "{check}");
@@ -251,6 +251,87 @@ fn doctor_says_which_publishers_answer_and_what_is_off_without_them() {
     let wrong = of("wrong/0")["detail"].as_str().unwrap();
     assert!(wrong.contains("`endpoint`, or `event_port_offset`") && wrong.matches("tcp://").count() == 1, "{wrong}");
     scratch.run(&["doctor", "--kv-events", "none.json"]).refused(&["none.json cannot be read"]);
+}
+
+fn checks(scratch: &Scratch, config: &Value) -> Vec<Value> {
+    scratch.write("kv.json", &config.to_string());
+    let ran = scratch.run(&["doctor", "--set", "live.emulation_speed=10", "--kv-events", "kv.json", "--json"]).code(0);
+    let checks: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    checks.into_iter().filter(|check| check["check"] == "KV streams").collect()
+}
+
+/// It answers: nothing is wrong with its address.
+#[test]
+fn an_idle_publisher_is_said_to_be_idle_and_its_first_batch_brings_it_in_step() {
+    let words = "it answers, and has published nothing yet: one request brings it in step";
+    for (dialect, recovery) in [("xllm", "snapshot"), ("vllm", "history"), ("sglang", "history")] {
+        let (scratch, publisher) = (Scratch::new(), Publisher::idle());
+        let mut stream = publisher.stream("p0");
+        stream["dialect"] = dialect.into();
+        stream["recovery"] = recovery.into();
+        let config = json!({"replay_timeout_ms": 500, "streams": [stream]});
+        let [check] = &checks(&scratch, &config)[..] else { panic!("one stream, one row") };
+        assert!(check["detail"].as_str().unwrap().contains(words), "{check}");
+        assert!(check["remedy"].as_str().unwrap().contains("send it one request"), "{check}");
+        assert!(check["will_be_off"].as_str().unwrap().contains("hits of p0 count as 0"), "{check}");
+        if dialect != "xllm" {
+            continue;
+        }
+        let server = Server::index(&scratch.join("kv.json"), &[]);
+        wait_for("the index says so too", || {
+            (streams(&server.url)["streams"][0]["error"].as_str()? == words).then_some(())
+        });
+        let watched = scratch.run(&["index", "watch", "--once", "--url", &server.url]).code(0);
+        assert!(watched.stdout.contains(words), "{}", watched.stdout);
+        let last = publisher.publish(&[stored(&[101, 102], None, &IDS, "gpu")]);
+        assert_eq!(hits(&server.url, "p0/0", last, &IDS), [8, 0, 8, 2, 0]);
+    }
+}
+
+#[test]
+fn a_stream_without_recovery_waits_for_a_batch_that_clears_and_doctor_says_so() {
+    let (scratch, publisher) = (Scratch::new(), Publisher::start());
+    let mut stream = publisher.stream("p0");
+    (stream["recovery"], stream["dp_rank"]) = ("none".into(), 1.into());
+    let [check] = &checks(&scratch, &json!({"replay_timeout_ms": 500, "streams": [stream]}))[..] else { panic!() };
+    assert!(check["detail"].as_str().unwrap().contains("waits for a batch that clears everything"), "{check}");
+    assert!(check["remedy"].as_str().unwrap().starts_with("flush the engine's cache once"), "{check}");
+    assert!(check["will_be_off"].as_str().unwrap().contains("hits of p0 count as 0"), "all of its ranks: {check}");
+}
+
+#[test]
+fn instances_left_out_by_rule_are_named_by_the_index_and_by_doctor() {
+    let (scratch, publisher) = (Scratch::new(), Publisher::start());
+    let list = scratch.join("instances.json");
+    let one = |name: &str, port: u64, kind: &str, backend: &str| json!({"name": name, "http_address": format!("127.0.0.1:{port}"), "type": kind, "backend": backend});
+    let left = [one("b", 2, "PREFILL", "sglang"), one("z", 3, "DECODE", "xllm")];
+    registry(&list, &json!([one("p0", 1, "PREFILL", "xllm"), left[0], left[1]]));
+    let mut config = discovery(&publisher);
+    config["discovery"]["registry"] = json!({"file": list});
+    let server = Server::index(&scratch.write("index.json", &config.to_string()), &[]);
+    let why = "backend sglang, the dialect is xllm";
+    let wanted = json!({"b": why, "z": "it decodes"});
+    wait_for("both are named", || (streams(&server.url)["excluded"] == wanted).then_some(()));
+    let log = server.log.lock().unwrap().clone();
+    assert!(log.contains("instance z is not followed: it decodes") && log.contains(why), "{log}");
+    let (_, _, metrics) = request(&server.url, "GET", "/metrics", &[], b"");
+    assert!(metrics.contains("pdreplay_kv_excluded_instances 0"), "both are as the rules want it: {metrics}");
+    let told = |instances: &Value| {
+        registry(&list, instances);
+        let row = |check: &Value| ["result", "detail", "remedy"].map(|key| check[key].as_str().unwrap().to_owned());
+        checks(&scratch, &config).iter().map(row).collect::<Vec<_>>()
+    };
+    let all = told(&json!([one("p0", 1, "PREFILL", "xllm"), left[0], left[1]]));
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert!(all[0][0] == "warn" && all[0][1] == format!("b is not followed: {why}"), "{all:?}");
+    assert!(all[0][2].contains("the dialect of `discovery`"), "{all:?}");
+    assert!(all[1][0] == "ok" && all[1][1].starts_with("p0/0"), "{all:?}");
+    assert!(all[2][0] == "ok" && all[2][1] == "not followed, because they decode: z", "{all:?}");
+    let none = told(&json!(left));
+    assert!(none.iter().any(|row| row[1] == "the registry has no instance to follow"), "{none:?}");
+    assert!(none.iter().all(|row| !row[2].contains("start engines")), "there are some: {none:?}");
+    let empty = told(&json!([]));
+    assert!(empty.len() == 1 && empty[0][2] == "start engines, or list streams", "{empty:?}");
 }
 
 #[test]

@@ -58,6 +58,8 @@ struct State {
     events: Mutex<Vec<KvEvent>>,
     /// Of the last batch; the first one is 1.
     sequence: AtomicU64,
+    /// Before the first batch a replay is its end mark alone.
+    begins_mute: bool,
 }
 
 fn payload(timestamp: f64, events: Vec<KvEvent>) -> Vec<u8> {
@@ -69,8 +71,17 @@ impl Publisher {
         Publisher::start_at([0, 0])
     }
 
+    /// An engine that has nothing to replay until it published something.
+    pub fn idle() -> Publisher {
+        Publisher::bound([0, 0], true)
+    }
+
     pub fn start_at(ports: [u16; 2]) -> Publisher {
-        let state = Arc::new(State { events: Mutex::default(), sequence: AtomicU64::new(0) });
+        Publisher::bound(ports, false)
+    }
+
+    fn bound(ports: [u16; 2], begins_mute: bool) -> Publisher {
+        let state = Arc::new(State { events: Mutex::default(), sequence: AtomicU64::new(0), begins_mute });
         let (to, from) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let answers = Arc::clone(&state);
@@ -81,6 +92,9 @@ impl Publisher {
                 let socket = Arc::new(PubSocket::bind(&at, QueueLimits::default()).await.unwrap());
                 let answer = move |_: Frames| -> pdreplay::live::kv::zmq::Replies {
                     let events = answers.events.lock().unwrap().clone();
+                    if answers.begins_mute && events.is_empty() {
+                        return Box::new([end_frames(None)].into_iter());
+                    }
                     let batch = replay_frames(None, answers.sequence.load(Ordering::SeqCst), payload(1.0, events));
                     Box::new([batch, end_frames(None)].into_iter())
                 };

@@ -375,3 +375,56 @@ fn a_million_stores_and_removals_under_the_limit_stay_flat() {
     assert_eq!((report.stats.events, report.stats.blocks), (2_000_000, 2_000_000));
     assert!(report.status.mappings <= 64 && driver.subscriber.index().blocks() <= 64, "{report:?}");
 }
+
+/// Each way in which a batch that can be read cannot be applied, in step and behind a snapshot, and one that cannot be read.
+#[test]
+fn a_live_batch_that_cannot_be_read_or_applied_is_counted_once() {
+    let options = SyncOptions::new(Dialect::Xllm);
+    let with_size = |size: u32| {
+        let KvEvent::Stored(event) = stored(&[102], Some(101), (5..9).collect(), Tier::Device) else { unreachable!() };
+        KvEvent::Stored(pdreplay::kv::BlockStored { block_size: size, ..event })
+    };
+    let kinds = [
+        ("block-shape", with_size(8)),
+        ("block-shape", stored(&[102, 103], Some(101), (5..12).collect(), Tier::Device)),
+        ("unknown-parent", stored(&[900], Some(899), (5..9).collect(), Tier::Device)),
+        ("unknown-parent", stored(&[900], None, vec![], Tier::Host)),
+        ("conflict", stored(&[101], None, (50..54).collect(), Tier::Device)),
+        ("index-limit", stored(&[102, 103], Some(101), (5..13).collect(), Tier::Device)),
+    ];
+    let good = || batch(1.0, 0, vec![stored(&[101], None, (1..5).collect(), Tier::Device)]);
+    for (reason, bad) in kinds {
+        for is_in_step in [true, false] {
+            let mut driver = Driver::default();
+            let stream = driver.add(spec("w", 0, 2), options.clone());
+            driver.input(stream, SyncInput::Connected);
+            let live = |driver: &mut Driver, sequence| {
+                let frames = live_frames("", sequence, payload(&options, &batch(1.0, 0, vec![bad.clone()])));
+                driver.input(stream, SyncInput::Live(&frames));
+            };
+            if !is_in_step {
+                live(&mut driver, 5);
+                assert_eq!(driver.report(stream).stats.refused, 0, "it waits");
+            }
+            driver.reply(stream, &replay_frames(None, 4, payload(&options, &good())));
+            driver.reply(stream, &end_frames(None));
+            if is_in_step {
+                assert_eq!(driver.report(stream).state, SyncState::Synced);
+                live(&mut driver, 5);
+            }
+            let report = driver.report(stream);
+            assert_eq!((report.reason.as_str(), report.stats.refused), (reason, 1), "in step: {is_in_step}");
+            assert_eq!(report.state, SyncState::Unsynced);
+        }
+    }
+    // Nothing is asked for, and the batch states all by itself but for its flaw.
+    let none = SyncOptions { recovery: pdreplay::kv::Recovery::None, ..options.clone() };
+    let mut driver = Driver::default();
+    let stream = driver.add(spec("w", 0, 2), none);
+    driver.input(stream, SyncInput::Connected);
+    for (sequence, events) in [(7, vec![KvEvent::Cleared, with_size(8)]), (8, vec![with_size(4)])] {
+        let frames = live_frames("", sequence, payload(&options, &batch(1.0, 0, events)));
+        driver.input(stream, SyncInput::Live(&frames));
+    }
+    assert_eq!(driver.report(stream).stats.refused, 1, "the other one says nothing by itself");
+}

@@ -52,6 +52,27 @@ fn embedded_workers_publish_and_promises_are_kept() {
 }
 
 #[test]
+fn embedded_workers_are_promised_what_can_be_reused_of_a_prompt_that_is_cached_whole() {
+    let trace: String = (0..3).map(|turn| row("a", turn, 4.0 * f64::from(turn), 256, 12)).collect();
+    for (mechanism, cluster) in
+        [("pd", "{ prefill = 2, decode = 2 }"), ("dp", "{ colocated = 2, prefill = 0, decode = 0 }")]
+    {
+        let run = LiveRun::of(&trace).args(&["--emulation-speed", "10"]).set("replay.mechanism", mechanism);
+        let played = run.set("policy.name", "car").set("cluster", cluster).play();
+        assert_eq!(played.ran.code, Some(0), "{}", played.ran.stderr);
+        let told: Vec<_> =
+            found(&played).iter().map(|it| (promised(it), it["cached_tokens"].as_u64().unwrap())).collect();
+        assert_eq!(told, [(0, 0), (192, 192), (192, 192)], "{mechanism}");
+        let index = played.scratch.json("outputs/live/summary.json")["index"].clone();
+        assert_eq!(
+            (&index["over_promised_tokens"], &index["under_promised_tokens"]),
+            (&0.into(), &0.into()),
+            "{index}"
+        );
+    }
+}
+
+#[test]
 fn a_worker_that_is_killed_and_comes_back_is_followed_again() {
     let run = LiveRun::of(&turns(2.0)).args(&["--emulation-speed", "10", "--allow-conflict"]);
     let run = run.set("replay.mechanism", "pd").set("policy.name", "car").set("cluster", "{ prefill = 2, decode = 2 }");

@@ -42,6 +42,23 @@ fn promises_are_kept(played: &Played) -> usize {
     played.records.iter().filter(|record| promised(record) > 0).count()
 }
 
+/// Three rounds of the same prompts, each of whole blocks, long after each other.
+fn repeated() -> Trace {
+    let mut rows = Vec::new();
+    for round in 0..3 {
+        for (prompt, blocks) in [1u32, 2, 4, 5, 8].into_iter().enumerate() {
+            let ids: Vec<String> = (0..blocks).map(|block| (prompt as u32 * 100 + block).to_string()).collect();
+            rows.push(format!(
+                r#"{{"session_id":"r{round}p{prompt}","turn_id":0,"timestamp":{},"input_length":{},"output_length":10,"hash_ids":[{}]}}"#,
+                round * 500 + prompt * 100,
+                64 * blocks,
+                ids.join(",")
+            ));
+        }
+    }
+    trace(&rows.join("\n"))
+}
+
 fn streams(played: &Played) -> &[StreamFacts] {
     &played.end.facts.streams
 }
@@ -62,6 +79,28 @@ fn what_the_index_promises_is_what_workers_find() {
     }
 }
 
+#[test]
+fn a_prompt_of_whole_blocks_that_is_cached_whole_is_promised_without_the_block_that_is_computed_anyhow() {
+    let host = "
+cluster = { prefill = 1, decode = 1 }
+engine = { kv_pool_tokens = 640, page_size = 64, host_pool_tokens = 65536, reserved_decode_tokens = 16 }
+replay.mechanism = 'pd'
+policy.name = 'car'";
+    for shape in [PD, DP, KV_AWARE, host] {
+        for dialect in ["xllm", "vllm", "sglang"] {
+            let played = play(&repeated(), &scenario(&[shape, &format!("kv_events.dialect = '{dialect}'")]));
+            assert_eq!(promises_are_kept(&played), 8, "all but one block of the second and the third time: {shape}");
+        }
+    }
+    for size in [16u32, 32, 48, 128] {
+        let played = play(&repeated(), &scenario(&[PD, &format!("kv_events.block_size = {size}")]));
+        for record in &played.records {
+            let found = record.cached_tokens.unwrap();
+            assert!(promised(record) <= found && promised(record) + size > found, "{size}: {record:?}");
+        }
+    }
+}
+
 /// Both policies that read the index, every mechanism, D with and without a prefix cache.
 #[test]
 fn a_promise_names_its_worker_and_is_kept_where_that_one_computes() {
@@ -73,9 +112,12 @@ fn a_promise_names_its_worker_and_is_kept_where_that_one_computes() {
                 "cluster = {{ prefill = 2, decode = 2, colocated = 2 }}\nengine.decode_radix_cache = {radix}\n\
                  engine.kv_bytes_per_token = 1\nreplay.mechanism = '{mechanism}'\npolicy = {policy}"
             );
+            let is_seen = reads != 'D' || radix;
+            for record in &play(&repeated(), &scenario(&[&shape])).records {
+                holds(record, reads, is_seen);
+            }
             let played = play(&quiet(), &scenario(&[&shape]));
             played.all_ok();
-            let is_seen = reads != 'D' || radix;
             for record in &played.records {
                 holds(record, reads, is_seen);
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lag::Lag;
 use crate::base::{Dur, Time};
-use crate::kv::directory::{Endpoint, StreamKey, Subscription};
+use crate::kv::directory::{Endpoint, Exclusion, StreamKey, Subscription};
 use crate::kv::index::{PrefixIndex, StreamSpec};
 use crate::kv::sync::{StreamReport, SyncState};
 use crate::live::clock::Clock;
@@ -43,7 +43,7 @@ struct Shown {
     /// Why nothing is to be asked yet.
     unready: Option<String>,
     streams: BTreeMap<StreamKey, Arc<Place>>,
-    excluded: BTreeMap<String, String>,
+    excluded: BTreeMap<String, Exclusion>,
     notice: Option<String>,
 }
 
@@ -86,8 +86,8 @@ impl Board {
         self.shown().notice.clone()
     }
 
-    /// Instances that should be followed and are not, and why.
-    pub fn excluded(&self) -> BTreeMap<String, String> {
+    /// Instances that are not followed, and why.
+    pub fn excluded(&self) -> BTreeMap<String, Exclusion> {
         self.shown().excluded.clone()
     }
 
@@ -152,7 +152,7 @@ impl Board {
         self.shown().streams.remove(key);
     }
 
-    pub(super) fn exclude(&self, instance: &str, why: String) {
+    pub(super) fn exclude(&self, instance: &str, why: Exclusion) {
         self.shown().excluded.insert(instance.to_owned(), why);
     }
 

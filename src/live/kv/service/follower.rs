@@ -16,7 +16,8 @@ use super::feed::FeedOptions;
 use super::log::Allowance;
 use super::stream::{self, Sink, StreamThread};
 use crate::kv::directory::{
-    Directory, DirectoryOutput, DropReason, InstanceState, News, Registry, Source, StateChange, StreamKey, Subscription,
+    Directory, DirectoryOutput, DropReason, Exclusion, InstanceState, News, Registry, Source, StateChange, StreamKey,
+    Subscription,
 };
 use crate::live::kv::registry::{self, DirectoryWord, Login};
 use crate::live::kv::zmq::StreamOptions;
@@ -125,7 +126,7 @@ impl Follower {
             DirectoryOutput::State(change) => self.say(&state_line(&change)),
             DirectoryOutput::Excluded { instance, exclusion } => {
                 self.say(&format!("instance {instance} is not followed: {exclusion}"));
-                self.board.exclude(&instance, exclusion.to_string());
+                self.board.exclude(&instance, exclusion);
             }
             DirectoryOutput::Readmitted { instance } => self.board.readmit(&instance),
             // `registry::run` makes them itself.
@@ -148,7 +149,7 @@ impl Follower {
             }
             Err(why) => {
                 self.board.remove(&subscription.key);
-                self.board.exclude(&format!("{instance}/{dp_rank}"), why.clone());
+                self.board.exclude(&format!("{instance}/{dp_rank}"), Exclusion::Unstarted { why: why.clone() });
                 let waiting = self.waiting.insert(subscription.key.clone(), (subscription.clone(), why.clone()));
                 if waiting.is_none_or(|(_, before)| before != why) {
                     self.say(&format!("stream {instance}/{dp_rank}: cannot be followed: {why}; it is tried again"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::board::StreamView;
 use super::feed::{Feed, FeedError, FeedOptions};
-use crate::kv::directory::{Endpoint, StreamKey};
+use crate::kv::directory::{Endpoint, Exclusion, StreamKey};
 use crate::kv::sync::SyncState;
 
 /// Between two looks at the board.
@@ -21,8 +21,8 @@ pub struct Looked {
     pub followed: BTreeMap<StreamKey, Option<Endpoint>>,
     /// Streams, by name and rank.
     pub streams: Vec<StreamView>,
-    /// Instances that should be followed and are not, and why.
-    pub excluded: BTreeMap<String, String>,
+    /// Instances that are not followed, and why.
+    pub excluded: BTreeMap<String, Exclusion>,
 }
 
 /// Follows the streams until all of them are in step, for `limit` at most, then lets go of them. Blocks.

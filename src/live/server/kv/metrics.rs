@@ -92,7 +92,7 @@ pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Response {
         "excluded_instances",
         "gauge",
         "Instances not followed that should be.",
-        front.board.excluded().len() as f64,
+        front.board.excluded().values().filter(|why| !why.is_by_rule()).count() as f64,
     );
     page.one("index_blocks", "gauge", "Distinct blocks of all streams.", front.board.index().blocks() as f64);
     let seats = front.seats.counts();

@@ -29,7 +29,7 @@ pub(super) async fn streams(State(front): State<Arc<Front>>, headers: HeaderMap)
     answer(&KvStreamsReply {
         unready: board.unready(),
         streams: board.streams().into_iter().map(stream).collect(),
-        excluded: board.excluded(),
+        excluded: board.excluded().iter().map(|(name, why)| (name.clone(), why.to_string())).collect(),
         notice: board.notice(),
     })
 }

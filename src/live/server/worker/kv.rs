@@ -53,7 +53,7 @@ impl KvSockets {
     /// Binds. Errors: an address cannot be had.
     pub async fn bind(options: KvPublishing, to_owner: ToOwner) -> io::Result<(ToKv, KvSockets)> {
         let (tell, words) = mpsc::unbounded_channel();
-        let bound = Some(bind(&options, &to_owner).await.map_err(io::Error::other)?);
+        let bound = Some(bind(&options, &to_owner).await?);
         Ok((tell, KvSockets { options, to_owner, words, bound }))
     }
 
@@ -85,14 +85,19 @@ impl KvSockets {
     }
 }
 
-async fn bind(options: &KvPublishing, to_owner: &ToOwner) -> Result<(PubSocket, RouterSocket), ZmqError> {
-    let events = PubSocket::bind(&options.events, QueueLimits::default()).await?;
+async fn bind(options: &KvPublishing, to_owner: &ToOwner) -> io::Result<(PubSocket, RouterSocket)> {
+    let events = PubSocket::bind(&options.events, QueueLimits::default()).await.map_err(of("events"))?;
     let to_owner = to_owner.clone();
     let answer = move |request: Frames| {
         let to_owner = to_owner.clone();
         async move { Box::new(replies(to_owner, request).await.into_iter()) as Replies }
     };
-    Ok((events, RouterSocket::bind_slow(&options.replay, answer).await?))
+    Ok((events, RouterSocket::bind_slow(&options.replay, answer).await.map_err(of("replays"))?))
+}
+
+/// Which socket cannot be had.
+fn of(what: &'static str) -> impl Fn(ZmqError) -> io::Error {
+    move |error| io::Error::other(format!("KV events, socket for {what}: {error}"))
 }
 
 /// Nothing, where nobody asks for anything that makes sense.
