@@ -14,7 +14,7 @@ use crate::cli::live::LiveArgs;
 use crate::cli::server::{SglangArgs, ToldArgs, role_name};
 use crate::cli::signals::Signals;
 use crate::cli::stdout;
-use crate::cli::streams_file::{StreamsFile, streams_of};
+use crate::cli::streams_file::{Streams, StreamsFile, streams_of};
 use crate::cli::terminal::Terminal;
 use crate::cli::use_hints::UseHints;
 use crate::cluster::Notice;
@@ -139,7 +139,7 @@ fn start_hint(error: &ClusterError) -> &'static str {
 
 impl UpArgs {
     /// The file of the streams that are published, where it is of use.
-    fn streams_file(&self, streams: Option<Value>) -> Result<Option<StreamsFile>, Failure> {
+    fn streams_file(&self, streams: Option<Streams>) -> Result<Option<StreamsFile>, Failure> {
         let wanted = self.kv_config.as_deref();
         match streams {
             Some(streams) if wanted.is_some() || !self.told.json => StreamsFile::write(wanted, &streams).map(Some),

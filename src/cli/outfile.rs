@@ -11,7 +11,7 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 
 use crate::cli::exit::Failure;
 use crate::cli::folder::write_whole;
-use crate::cli::stdout;
+use crate::cli::{stdout, streams_file};
 
 /// Stands for standard output.
 const STDOUT: &str = "-";
@@ -46,8 +46,7 @@ impl Form {
             Form::Aiperf => br#"{"metadata":{"session_num":"#,
             Form::Csv => b"schema_version,run_id,",
             Form::Html => b"<!doctype html>",
-            // The order of keys is ours: people begin with a stream's name.
-            Form::KvStreams => b"{\n  \"streams\": [\n    {\n      \"block_size\": ",
+            Form::KvStreams => b"{\n  \"streams\": [\n    {\n      \"dialect\": ",
             Form::Perfetto => br#"{"displayTimeUnit":"ms","traceEvents":["#,
             Form::Vllm => br#"{"backend": "pdreplay","#,
         }
@@ -110,7 +109,7 @@ pub fn check(file: &Path, form: Form) -> Result<(), Failure> {
     if metadata.is_dir() {
         return refuse(format!("{} is a folder", file.display()));
     }
-    if metadata.is_file() && metadata.len() > 0 && !begins(file, form) {
+    if metadata.is_file() && metadata.len() > 0 && !is_earlier(file, form) {
         return refuse(format!("{} exists and is no {}, so it is not replaced", file.display(), form.noun()));
     }
     Ok(())
@@ -170,12 +169,15 @@ fn pack(out: &mut dyn Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     packer.into_inner().map_err(io::IntoInnerError::into_error)?.finish().map(drop)
 }
 
-fn begins(file: &Path, form: Form) -> bool {
+/// Whether a file is an earlier output of this form.
+fn is_earlier(file: &Path, form: Form) -> bool {
     let mut start = vec![0; form.begin().len()];
     let read = File::open(file).and_then(|mut opened| {
         if form.is_packed(file) { GzDecoder::new(opened).read_exact(&mut start) } else { opened.read_exact(&mut start) }
     });
-    read.is_ok() && start.eq_ignore_ascii_case(form.begin())
+    let begins = read.is_ok() && start.eq_ignore_ascii_case(form.begin());
+    // Made by hand it may begin alike, unlike the other forms.
+    begins && (form != Form::KvStreams || fs::read(file).is_ok_and(|text| streams_file::is_ours(&text)))
 }
 
 fn is_special(file: &Path) -> bool {

@@ -6,11 +6,12 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::base::WorkerId;
 use crate::cli::exit::Failure;
 use crate::cli::outfile::{self, Form};
+use crate::kv::Dialect;
 use crate::kv::publish::PublisherOptions;
 use crate::live::cluster::KvAddress;
 use crate::live::url_at;
@@ -37,8 +38,8 @@ impl StreamsFile {
     }
 
     /// At `wanted`, replacing one of an earlier cluster; else in the directory for temporary files.
-    pub fn write(wanted: Option<&Path>, streams: &Value) -> Result<StreamsFile, Failure> {
-        let text = format!("{streams:#}\n");
+    pub fn write(wanted: Option<&Path>, streams: &Streams) -> Result<StreamsFile, Failure> {
+        let text = streams.text();
         let is_wanted = wanted.is_some();
         let failed = |path: &Path, error: io::Error| {
             let cause = format!("cannot write the file of KV streams {}: {error}", path.display());
@@ -80,16 +81,60 @@ impl Drop for StreamsFile {
     }
 }
 
+/// What the file holds.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Streams {
+    streams: Vec<Stream>,
+}
+
+/// In an order of keys that people and tools do not come to: it tells a file of ours.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stream {
+    dialect: Dialect,
+    topic: String,
+    block_size: u32,
+    instance_name: String,
+    dp_rank: u32,
+    endpoint: String,
+    replay_endpoint: String,
+}
+
 /// What the file says of publishers of this form at these addresses.
-pub fn streams_of(form: &PublisherOptions, workers: &BTreeMap<WorkerId, KvAddress>) -> Value {
-    let stream = |(worker, at): (&WorkerId, &KvAddress)| {
-        json!({
-            "instance_name": worker.to_string(), "dp_rank": form.dp_rank, "block_size": form.block_size,
-            "topic": form.topic, "dialect": form.form.dialect().as_str(),
-            "endpoint": reachable(at.events), "replay_endpoint": reachable(at.replay),
-        })
+pub fn streams_of(form: &PublisherOptions, workers: &BTreeMap<WorkerId, KvAddress>) -> Streams {
+    let stream = |(worker, at): (&WorkerId, &KvAddress)| Stream {
+        dialect: form.form.dialect(),
+        topic: form.topic.clone(),
+        block_size: form.block_size,
+        instance_name: worker.to_string(),
+        dp_rank: form.dp_rank,
+        endpoint: reachable(at.events),
+        replay_endpoint: reachable(at.replay),
     };
-    json!({ "streams": workers.iter().map(stream).collect::<Vec<_>>() })
+    Streams { streams: workers.iter().map(stream).collect() }
+}
+
+/// Whether a file of this text is one that a cluster on loopback wrote: it is so to the letter, and of nothing else.
+pub fn is_ours(text: &[u8]) -> bool {
+    let Ok(Streams { streams }) = serde_json::from_slice::<Streams>(text) else { return false };
+    let is_own = |stream: &Stream| {
+        let are_local = [&stream.endpoint, &stream.replay_endpoint].map(|endpoint| is_local(endpoint));
+        stream.instance_name.parse::<WorkerId>().is_ok() && are_local == [true, true]
+    };
+    streams.iter().all(is_own) && Streams { streams }.text().as_bytes() == text
+}
+
+fn is_local(endpoint: &str) -> bool {
+    let address = endpoint.strip_prefix("tcp://").and_then(|address| address.parse::<SocketAddr>().ok());
+    address.is_some_and(|address| address.ip().is_loopback())
+}
+
+impl Streams {
+    fn text(&self) -> String {
+        // Numbers and texts always have a form in JSON.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
 }
 
 /// As one connects to it from here.
@@ -113,7 +158,8 @@ mod tests {
             let at = |port| SocketAddr::from(([0, 0, 0, 0], port));
             let address = |port| KvAddress { events: at(port), replay: at(port + 1) };
             let workers = [("P0", 7000), ("P1", 7002)].map(|(name, port)| (name.parse().unwrap(), address(port)));
-            let text = streams_of(&form, &BTreeMap::from(workers)).to_string();
+            let text = streams_of(&form, &BTreeMap::from(workers)).text();
+            assert!(is_ours(text.as_bytes()), "{text}");
             let config = KvEventsConfig::parse(text.as_bytes(), "kv.json").unwrap_or_else(|errors| panic!("{errors}"));
             let Source::Streams(streams) = config.source else { panic!("{text}") };
             let found = streams.iter().map(|it| (it.instance.as_str(), it.events.to_string())).collect::<Vec<_>>();
@@ -124,9 +170,42 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_differs_in_anything_is_somebody_elses() {
+        let stream = |instance_name: &str, endpoint: &str| Stream {
+            dialect: Dialect::Vllm,
+            topic: "kv".into(),
+            block_size: 64,
+            instance_name: instance_name.into(),
+            dp_rank: 0,
+            endpoint: endpoint.into(),
+            replay_endpoint: "tcp://127.0.0.1:7001".into(),
+        };
+        let text = |name, endpoint| Streams { streams: vec![stream(name, endpoint)] }.text();
+        let own = text("P0", "tcp://127.0.0.1:7000");
+        assert!(is_ours(own.as_bytes()), "{own}");
+        assert!(is_ours(text("W12", "tcp://[::1]:7000").as_bytes()));
+        let sorted: serde_json::Value = serde_json::from_str(&own).unwrap();
+        let more = own.replace("\"topic\"", "\"recovery\": \"history\",\n      \"topic\"");
+        for other in [
+            text("pod-0", "tcp://127.0.0.1:7000"),
+            text("P0", "tcp://10.0.0.1:7000"),
+            text("P0", "tcp://localhost:7000"),
+            format!("{sorted:#}\n"),
+            more,
+            own.trim_end().to_owned(),
+            own.replace("  ", " "),
+            own.replace("\"streams\"", "\"max_streams\": 9, \"streams\""),
+            own[..own.len() / 2].to_owned(),
+        ] {
+            assert!(other != own && !is_ours(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
     fn a_file_nobody_asked_for_is_gone_with_the_cluster() {
-        let file = StreamsFile::write(None, &json!({ "streams": [] })).unwrap();
-        let other = StreamsFile::write(None, &json!({ "streams": [] })).unwrap();
+        let none = Streams { streams: Vec::new() };
+        let file = StreamsFile::write(None, &none).unwrap();
+        let other = StreamsFile::write(None, &none).unwrap();
         assert_ne!(file.path(), other.path(), "what is there stays");
         for file in [file, other] {
             let path = file.path().to_owned();
@@ -134,7 +213,7 @@ mod tests {
             drop(file);
             assert!(!path.exists());
         }
-        let missing = StreamsFile::write(Some(Path::new("/proc/no/such.json")), &json!({})).unwrap_err();
+        let missing = StreamsFile::write(Some(Path::new("/proc/no/such.json")), &none).unwrap_err();
         assert!(missing.to_string().contains("/proc/no/such.json"), "{missing}");
     }
 }

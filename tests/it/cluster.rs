@@ -174,7 +174,13 @@ fn the_file_of_streams_is_written_where_it_is_wanted_and_refused_where_nobody_pu
     up.end("INT").code(0);
     // By hand, and in nobody's form; nothing is started for it.
     let by_hand = r#"{"streams": [{"instance_name": "P0", "block_size": 64, "endpoint": "tcp://10.0.0.1:5557"}]}"#;
-    for text in [by_hand, "{\n  \"streams\": [\n    {\n      \"instance_name\": \"P0\"\n    }\n  ]\n}\n", "notes"] {
+    let sorted = format!("{:#}\n", scratch.json("kv.json"));
+    for text in [
+        by_hand,
+        sorted.as_str(),
+        "{\n  \"streams\": [\n    {\n      \"instance_name\": \"P0\"\n    }\n  ]\n}\n",
+        "notes",
+    ] {
         scratch.write("mine.json", text);
         let refused = scratch.run(&["cluster", "up", "--policy", "car", "--kv-config", "mine.json"]);
         refused.refused(&["mine.json exists and is no file of KV streams", "so it is not replaced", "another file"]);

@@ -146,6 +146,16 @@ fn time_stamps_that_give_no_lag_are_counted_above_the_table() {
 }
 
 #[test]
+fn batches_of_another_publisher_are_told_though_a_stream_is_in_step() {
+    let notice = "batches of \"kv@pod-10\" arrive";
+    let streams = vec![KvStream { notice: Some(notice.into()), ..stream("p0", 7) }];
+    let reply = KvStreamsReply { unready: None, streams, excluded: Default::default(), notice: None };
+    let shown = shown(&reply, Style { color: false, width: 80 });
+    assert_eq!(shown.lines().nth(1), Some(format!("p0/0: {notice}").as_str()), "{shown}");
+    assert!(Lines::default().changed(&reply).trim_end().ends_with(&format!("; {notice}")));
+}
+
+#[test]
 fn the_reason_of_a_query_is_never_cut() {
     let error = "batch 1 follows the snapshot, where its end mark was expected: vLLM and SGLang answer with batches of the past; \
                  is `dialect` the publisher's?";

@@ -132,6 +132,10 @@ pub(super) fn shown(reply: &KvStreamsReply, style: Style) -> String {
         let KvStream { instance_name, dp_rank, odd_timestamps, .. } = stream;
         say(format!("no lag of {instance_name}/{dp_rank}: time stamps that are no time near now: {odd_timestamps}"));
     });
+    reply.streams.iter().for_each(|stream| {
+        let name = format!("{}/{}", stream.instance_name, stream.dp_rank);
+        stream.notice.iter().for_each(|notice| say(format!("{name}: {notice}")));
+    });
     text + &table(&reply.streams, style)
 }
 
@@ -241,7 +245,8 @@ impl Lines {
 fn line(stream: &KvStream) -> String {
     let sequence = stream.sequence.map_or("-".to_owned(), |sequence| sequence.to_string());
     let KvStream { instance_name, dp_rank, state, device_blocks, host_blocks, gaps, restarts, resyncs, .. } = stream;
-    let error = stream.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    let mut error = stream.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    stream.notice.iter().for_each(|notice| error.push_str(&format!("; {notice}")));
     let line = format!(
         "{instance_name}/{dp_rank} {state} sequence {sequence} device blocks {device_blocks} host blocks {host_blocks} gaps \
          {gaps} restarts {restarts} resyncs {resyncs}{error}"

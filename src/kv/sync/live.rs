@@ -10,6 +10,7 @@ use crate::kv::sync::history::whole;
 use crate::kv::sync::machine::{Served, StreamSync};
 use crate::kv::sync::recover::Replay;
 use crate::kv::sync::snapshot::{State, Work};
+use crate::kv::sync::topic::{Whose, shown};
 use crate::kv::sync::{SyncOptions, SyncReason, SyncState};
 use crate::kv::wire::{DecodeError, parse_live};
 use crate::kv::{Dialect, EventBatch, Recovery};
@@ -78,26 +79,21 @@ impl StreamSync {
         self.refuse(now, flaw);
     }
 
-    /// A subscription matches every topic that begins as its own, and several publishers may be behind one address. Followed is
-    /// the one whose topic is the subscription's to the letter, else the first one heard, as long as the connection lasts.
+    /// Whether a live batch of `topic` is the followed publisher's. One of another publisher is told and leaves no trace else.
     fn is_ours(&mut self, now: Time, topic: &[u8]) -> bool {
-        let wanted = self.options.topic.as_bytes();
-        match &self.topic {
-            Some(followed) if followed == topic => true,
-            Some(_) if topic != wanted => false,
-            None if !topic.starts_with(wanted) => false,
-            followed => {
-                let was_another = followed.is_some();
-                self.topic = Some(topic.to_owned());
-                if was_another {
-                    self.live = None;
-                    let words =
-                        format!("what was heard had a longer topic than {:?}: another publisher's", self.options.topic);
-                    self.other_publisher(now, words);
-                }
-                true
+        match self.topic.hear(topic) {
+            Whose::Ours => return true,
+            Whose::Successor => {
+                let words = format!("the publisher's topic is {} now: another publisher", shown(topic));
+                self.other_publisher(now, words);
+                return true;
             }
+            Whose::Foreign => self.topic.note_foreign(topic),
         }
+        if !self.can_ask() && self.live.is_none() && self.standing.reason == SyncReason::Connected {
+            self.trouble(now, self.unheard());
+        }
+        false
     }
 
     /// Names a payload where a later replay has to prove that it is of the same publisher.

@@ -10,6 +10,7 @@ use crate::kv::sync::pace::Pace;
 use crate::kv::sync::recover::Attempt;
 use crate::kv::sync::silence::Silence;
 use crate::kv::sync::snapshot::State;
+use crate::kv::sync::topic::Followed;
 use crate::kv::sync::{StreamReport, SyncInput, SyncOptions, SyncOutput, SyncReason, SyncState, SyncStats};
 use crate::kv::wire::{DecodeOptions, Decoder};
 
@@ -24,8 +25,7 @@ pub struct StreamSync {
     pub(super) served: Option<Served>,
     /// Of the last live batch of this connection.
     pub(super) live: Option<u64>,
-    /// Of the first live message of this connection, whole.
-    pub(super) topic: Option<Vec<u8>>,
+    pub(super) topic: Followed,
     pub(super) buffer: Buffer,
     pub(super) attempt: Option<Attempt>,
     /// When to ask next, unless a replay is under way.
@@ -63,13 +63,13 @@ impl StreamSync {
             max_message_bytes: options.max_message_bytes,
         });
         StreamSync {
+            topic: Followed::new(&options.topic),
             options,
             writer,
             decoder,
             standing: Standing::new(now),
             served: None,
             live: None,
-            topic: None,
             buffer: Buffer::default(),
             attempt: None,
             ask_at: None,
@@ -143,27 +143,36 @@ impl StreamSync {
         let Standing { state, reason, .. } = self.standing;
         let mut stats = self.stats.clone();
         stats.unsynced = self.standing.unsynced(now);
-        StreamReport { status: self.writer.status(), endpoint: self.options.endpoint.clone(), state, reason, stats }
+        let (status, endpoint) = (self.writer.status(), self.options.endpoint.clone());
+        let is_said = |notice: &String| status.error.as_ref().is_some_and(|error| error.contains(notice.as_str()));
+        let notice = self.topic.of_others().filter(|notice| !is_said(notice));
+        StreamReport { status, endpoint, state, reason, notice, stats }
     }
 
     fn connected(&mut self, now: Time) {
         if self.state() != SyncState::Disconnected {
             self.disconnected(now, "a connection was made while there was one");
         }
-        (self.live, self.topic) = (None, None);
+        self.live = None;
+        self.topic.reconnected();
         self.silence.reconnected();
         self.decoder.reset();
-        let waits = "`recovery` is none: waits for a batch that clears everything";
         let pause = self.pace.connected(&self.options);
         let is_asking = self.can_ask() && !self.silence.is_lasting();
         self.ask_at = is_asking.then_some(now + pause);
         let flaw = match (is_asking, self.can_ask()) {
             (true, _) => Flaw::new(SyncReason::Connected, String::new()),
             (false, true) => self.silent(),
-            (false, false) => Flaw::new(SyncReason::Connected, waits.to_owned()),
+            (false, false) => self.waits(),
         };
         self.writer.invalidate(flaw.words());
         self.turn(now, SyncState::Unsynced, flaw.reason, flaw.detail);
+    }
+
+    /// Nothing can be asked for.
+    pub(super) fn waits(&self) -> Flaw {
+        let words = "`recovery` is none: waits for a batch that clears everything";
+        Flaw::new(SyncReason::Connected, words.to_owned())
     }
 
     /// That the connection is gone is our own doing: what was wrong before stays what is wrong.

@@ -21,6 +21,7 @@ mod silence;
 mod snapshot;
 mod stats;
 mod subscriber;
+mod topic;
 mod words;
 
 pub use machine::StreamSync;

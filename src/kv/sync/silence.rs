@@ -7,6 +7,7 @@
 use crate::base::Time;
 use crate::kv::sync::change::Flaw;
 use crate::kv::sync::machine::StreamSync;
+use crate::kv::sync::topic::{Whose, shown};
 use crate::kv::sync::{SyncOutput, SyncReason, SyncState};
 
 /// Calibrations without a message between them that find the publisher ahead, until the subscription counts as silent. One
@@ -45,8 +46,13 @@ impl StreamSync {
     pub(super) fn heard(&mut self, now: Time) {
         self.silence = Silence::default();
         let is_in_doubt = self.served.is_none() && self.standing.reason == SyncReason::SilentSubscription;
-        if is_in_doubt && self.attempt.is_none() && self.can_ask() {
+        if !is_in_doubt || self.attempt.is_some() {
+            return;
+        }
+        if self.can_ask() {
             self.ask_at = Some(now);
+        } else {
+            self.trouble(now, self.waits());
         }
     }
 
@@ -75,22 +81,42 @@ impl StreamSync {
 
     /// What is wrong, and what to compare.
     pub(super) fn silent(&self) -> Flaw {
-        let topic = &self.options.topic;
-        let until = if self.silence.is_lasting() { "; not in step until one does" } else { "" };
-        let detail = format!(
-            "the publisher goes on, but no batch of the topic {topic:?} arrives{until}: is `topic` the publisher's?"
-        );
-        Flaw::new(SyncReason::SilentSubscription, detail)
+        let Flaw { reason, detail } = self.unheard();
+        Flaw::new(reason, format!("the publisher goes on, but {detail}"))
     }
 
-    /// A replay names the publisher's topic. An empty one says nothing: a publisher that has one may leave it out.
-    pub(super) fn check_topic(&self, found: &[u8]) -> Result<(), Flaw> {
-        let wanted = &self.options.topic;
-        if found.is_empty() || found.starts_with(wanted.as_bytes()) || self.live.is_some() {
-            return Ok(());
+    /// No batch of the followed publisher arrived.
+    pub(super) fn unheard(&self) -> Flaw {
+        let topic = &self.options.topic;
+        let until = if self.silence.is_lasting() { "; not in step until one does" } else { "" };
+        let why =
+            self.topic.of_others().map_or_else(|| ": is `topic` the publisher's?".to_owned(), |it| format!("; {it}"));
+        Flaw::new(SyncReason::SilentSubscription, format!("no batch of the topic {topic:?} arrives{until}{why}"))
+    }
+
+    /// A replay may name its publisher's topic: what another one holds is not the stream's. An empty one says nothing: a
+    /// publisher that has one may leave it out.
+    pub(super) fn check_topic(&mut self, found: &[u8]) -> Result<(), Flaw> {
+        let whose = if found.is_empty() { Whose::Ours } else { self.topic.hear(found) };
+        match whose {
+            Whose::Ours => Ok(()),
+            Whose::Successor => {
+                self.decoder.reset();
+                let detail = format!("the publisher's topic is {} now: another publisher", shown(found));
+                Err(Flaw::new(SyncReason::Restarted, detail))
+            }
+            Whose::Foreign => Err(self.topic_of_replies(found)),
         }
-        let found = String::from_utf8_lossy(found);
-        let detail = format!("the publisher's topic is {found:?}, so nothing of it arrives; `topic` is {wanted:?}");
-        Err(Flaw::new(SyncReason::SilentSubscription, detail))
+    }
+
+    fn topic_of_replies(&self, found: &[u8]) -> Flaw {
+        let (wanted, name) = (&self.options.topic, shown(found));
+        if self.live.is_none() && !found.starts_with(wanted.as_bytes()) {
+            let detail = format!("the publisher's topic is {name}, so nothing of it arrives; `topic` is {wanted:?}");
+            return Flaw::new(SyncReason::SilentSubscription, detail);
+        }
+        let reason = if self.live.is_none() { SyncReason::SilentSubscription } else { SyncReason::BadReplay };
+        let detail = self.topic.another("replies", found);
+        Flaw::new(reason, format!("{detail}; or `replay_endpoint` is the other's"))
     }
 }

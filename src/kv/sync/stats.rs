@@ -66,6 +66,8 @@ pub struct StreamReport {
     pub state: SyncState,
     /// Why.
     pub reason: SyncReason,
+    /// That batches of another publisher arrive, whether the stream is in step or not; unless its error says so.
+    pub notice: Option<String>,
     /// Counts.
     pub stats: SyncStats,
 }

@@ -12,7 +12,7 @@ use crate::kv::{Dialect, Recovery};
 pub struct SyncOptions {
     /// Address it is read from, for reports.
     pub endpoint: String,
-    /// Prefix of the topics that are the stream's.
+    /// The publisher's topic; where it is empty or ends in neither letter nor digit, how it begins.
     pub topic: String,
     /// Whose encoding.
     pub dialect: Dialect,

@@ -107,6 +107,12 @@ pub struct KvStream {
     pub batches: u64,
     /// Live batches that could not be read or applied: of another form, rank, block size or parent, or over a limit.
     pub refused: u64,
+    /// Live messages of other topics, which are another publisher's, or without a connection.
+    #[serde(default)]
+    pub foreign: u64,
+    /// That batches of another publisher arrive, of which topic, and what to do; unless `error` says so.
+    #[serde(default)]
+    pub notice: Option<String>,
     /// Events applied.
     pub events: u64,
     /// Events without use for the index.

@@ -83,14 +83,24 @@ fn row(stream: &StreamView) -> Check {
     if status.synchronized {
         let sequence = status.sequence.map(|sequence| sequence.to_string()).unwrap_or_default();
         let detail = format!(
-            "{name} at {}: in step at batch {sequence} ({}), blocks: {} device, {} host",
-            stream.report.endpoint, stream.report.reason, status.device_blocks, status.host_blocks
+            "{name} at {}: in step at batch {sequence} ({}), blocks: {} device, {} host{}",
+            stream.report.endpoint,
+            stream.report.reason,
+            status.device_blocks,
+            status.host_blocks,
+            notice(stream)
         );
         let none = String::new();
         return Check { check: CHECK, result: Verdict::Ok, detail, will_be_off: none.clone(), remedy: none };
     }
     let error = status.error.as_deref().unwrap_or_default();
-    warn(format!("{name} at {}", trouble_at(&stream.report.endpoint, error)), &unseen(&key.instance), remedy(stream))
+    let detail = format!("{name} at {}{}", trouble_at(&stream.report.endpoint, error), notice(stream));
+    warn(detail, &unseen(&key.instance), remedy(stream))
+}
+
+/// That batches of another publisher arrive.
+fn notice(stream: &StreamView) -> String {
+    stream.report.notice.as_ref().map(|notice| format!("; {notice}")).unwrap_or_default()
 }
 
 /// By what was found: no subscription, or one without a replay.

@@ -92,6 +92,8 @@ struct Expect {
     news: Option<Vec<String>>,
     gaps: Option<u64>,
     restarts: Option<u64>,
+    foreign: Option<u64>,
+    notice: Option<String>,
     buffered: Option<usize>,
     reconnects: Option<u64>,
 }
@@ -204,6 +206,12 @@ fn check(driver: &mut Driver, stream: usize, expect: &Expect, name: &str) {
     }
     if let Some(restarts) = expect.restarts {
         assert_eq!(report.stats.restarts, restarts, "{name}");
+    }
+    if let Some(foreign) = expect.foreign {
+        assert_eq!(report.stats.foreign, foreign, "{name}");
+    }
+    if let Some(notice) = &expect.notice {
+        assert!(report.notice.as_ref().is_some_and(|found| found.contains(notice)), "{name}");
     }
     if let Some(buffered) = expect.buffered {
         assert_eq!(report.stats.buffered_bytes, buffered, "{name}");

@@ -2,7 +2,7 @@
 //!
 //! A view in step shows what some batch of the publisher left, by that batch's number, and never a hit more; when the
 //! faults end, it shows all of it. A snapshot may leave out blocks whose parent was gone when it was made, and so may the
-//! view until the next one.
+//! view until the next one. A second publisher, whose topic is longer, is behind the same address.
 
 use std::collections::VecDeque;
 
@@ -21,6 +21,9 @@ use super::publisher::{DEPTH, Draw, KINDS, Publisher, Sent, prompts, tokens};
 enum Act {
     Publish(Vec<Draw>),
     PublishAll,
+    /// A batch of the other publisher arrives.
+    Other(Vec<Draw>),
+    OtherAll,
     /// So many messages arrive.
     Deliver(usize),
     Drop,
@@ -34,6 +37,8 @@ enum Act {
     EmptyReply,
     /// A reply of another rank's publisher.
     ForeignReply,
+    /// The other publisher answers, where replies tell.
+    OtherReplies,
     ReplayFails,
     Disconnect,
     Connect,
@@ -48,6 +53,7 @@ struct World {
     driver: Driver,
     options: SyncOptions,
     publisher: Publisher,
+    other: Publisher,
     is_connected: bool,
     live: VecDeque<Sent>,
     request: Option<(u32, u64)>,
@@ -64,6 +70,7 @@ impl World {
         World {
             driver,
             publisher: Publisher::new(options.clone(), ring),
+            other: Publisher::new(SyncOptions { topic: "kv2".into(), ..options.clone() }, ring),
             options,
             is_connected: false,
             live: VecDeque::new(),
@@ -78,6 +85,14 @@ impl World {
         match act {
             Act::Publish(draws) => self.send(|publisher| publisher.publish(draws)),
             Act::PublishAll => self.send(Publisher::publish_all),
+            Act::Other(draws) => {
+                let (_, frames) = self.other.publish(draws);
+                self.input(SyncInput::Live(&frames))?;
+            }
+            Act::OtherAll => {
+                let (_, frames) = self.other.publish_all();
+                self.input(SyncInput::Live(&frames))?;
+            }
             Act::Deliver(count) => {
                 for _ in 0..*count {
                     self.deliver()?;
@@ -103,6 +118,13 @@ impl World {
                 let bytes = payload(&self.options, &batch(1.8e9, 9, Vec::new()));
                 self.answer(replay_frames(reply_topic(&self.options), 99, bytes));
             }
+            Act::OtherReplies if reply_topic(&self.options).is_some() => {
+                if let Some((attempt, from)) = self.request.take() {
+                    let replies = self.other.replies(from);
+                    self.replies.extend(replies.into_iter().map(|frames| (attempt, frames)));
+                }
+            }
+            Act::OtherReplies => {}
             Act::ReplayFails => {
                 let attempt = self.seen_attempt;
                 self.request = None;
@@ -273,6 +295,9 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::LoseReplies),
         1 => Just(Act::EmptyReply),
         1 => Just(Act::ForeignReply),
+        2 => Just(Act::OtherReplies),
+        4 => vec(draw(), 0..4).prop_map(Act::Other),
+        1 => Just(Act::OtherAll),
         1 => Just(Act::ReplayFails),
         1 => Just(Act::Disconnect),
         6 => Just(Act::Connect),

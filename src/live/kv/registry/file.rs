@@ -43,7 +43,14 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
     regular(fs::metadata(path).map_err(cannot)?)?;
     let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
     let file = file.map_err(cannot)?;
-    regular(file.metadata().map_err(cannot)?)?;
+    let about = file.metadata().map_err(cannot)?;
+    let bytes = about.len();
+    regular(about)?;
+    if bytes > MOST_BYTES {
+        return Err(format!(
+            "has {bytes} bytes, over the limit of {MOST_BYTES}; take out instances that are gone, or keep the registry in etcd"
+        ));
+    }
     read_limited(file)
 }
 

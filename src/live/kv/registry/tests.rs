@@ -73,6 +73,22 @@ fn a_file_is_followed_as_it_changes_breaks_and_goes() {
     });
 }
 
+#[test]
+fn a_file_over_the_limit_is_told_with_a_remedy_and_not_read() {
+    in_time(async {
+        let path = file("large");
+        fs::File::create(&path).unwrap().set_len((16 << 20) + 1).unwrap();
+        let (to, states) = mpsc::channel(16);
+        let mut news = one_by_one(states);
+        let registry = Registry::File(path.to_str().unwrap().to_owned());
+        tokio::spawn(async move { follow(&registry, Duration::from_millis(5), None, to).await });
+        let told = news.recv().await.unwrap();
+        let wanted = "has 16777217 bytes, over the limit of 16777216; take out instances";
+        assert!(matches!(&told, News::Notice(text) if text.contains(wanted)), "{told:?}");
+        fs::remove_file(&path).unwrap();
+    });
+}
+
 /// What is told, one by one.
 fn one_by_one(mut states: mpsc::Receiver<Vec<News>>) -> mpsc::Receiver<News> {
     let (to, news) = mpsc::channel(1);

@@ -51,7 +51,8 @@ impl Follower {
     pub async fn run(&mut self) {
         let clock = self.options.clock;
         let directory = Directory::new(&self.options.config, clock.now());
-        let (tell, news) = mpsc::channel(WORDS);
+        // One state waits at most: a registry that changes faster than it is taken in is read later, not put by.
+        let (tell, news) = mpsc::channel(1);
         let (to, mut words) = mpsc::channel(WORDS);
         let running = tokio::spawn(registry::run(directory, clock, news, to));
         let following = tokio::spawn(follow(self.registry(), self.options.login.clone(), tell));

@@ -40,6 +40,8 @@ pub(super) struct Sink {
     place: Arc<Place>,
     log: Allowance,
     lag: Lag,
+    /// That batches of another publisher arrive was told.
+    is_noticed: bool,
 }
 
 impl StreamThread {
@@ -74,7 +76,17 @@ impl StreamThread {
 impl Sink {
     pub fn new(key: StreamKey, sync: StreamSync, clock: Clock, place: Arc<Place>, log: Allowance) -> Sink {
         place.show(clock.now(), sync.report(clock.now()), Lag::default());
-        Sink { key, sync, clock, attempt: 0, commands: VecDeque::new(), place, log, lag: Lag::default() }
+        Sink {
+            key,
+            sync,
+            clock,
+            attempt: 0,
+            commands: VecDeque::new(),
+            place,
+            log,
+            lag: Lag::default(),
+            is_noticed: false,
+        }
     }
 
     fn say_begun(&mut self) {
@@ -118,6 +130,11 @@ impl StreamSink for Sink {
         self.obey();
         self.log.pay(now);
         let report = self.sync.report(now);
+        if let Some(notice) = report.notice.as_ref().filter(|_| !self.is_noticed) {
+            let StreamKey { instance, dp_rank } = &self.key;
+            self.log.line(now, format!("stream {instance}/{dp_rank}: {notice}"));
+            self.is_noticed = true;
+        }
         let stamp = report.stats.last_timestamp.filter(|_| report.stats.batches > batches);
         if let Some(odd) = stamp.and_then(|stamp| self.lag.arrived(stamp, unix_now().as_secs_f64())) {
             let StreamKey { instance, dp_rank } = &self.key;

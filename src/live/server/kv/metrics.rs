@@ -29,7 +29,7 @@ struct Counts {
 /// What is told of each stream: name, kind, meaning, value.
 type Family = (&'static str, &'static str, &'static str, fn(&StreamView) -> Option<f64>);
 
-const FAMILIES: [Family; 21] = [
+const FAMILIES: [Family; 22] = [
     ("synchronized", "gauge", "Whether hits of the stream count.", |s| Some(s.report.status.synchronized.into())),
     ("sequence", "gauge", "Last batch in the index.", |s| s.report.status.sequence.map(|sequence| sequence as f64)),
     ("mappings", "gauge", "Engine hashes known.", |s| Some(s.report.status.mappings as f64)),
@@ -54,6 +54,9 @@ const FAMILIES: [Family; 21] = [
     }),
     ("refused_batches_total", "counter", "Live batches that could not be read or applied.", |s| {
         Some(s.report.stats.refused as f64)
+    }),
+    ("foreign_messages_total", "counter", "Live messages of other topics: another publisher's.", |s| {
+        Some(s.report.stats.foreign as f64)
     }),
     ("gaps_total", "counter", "Times batches were missing.", |s| Some(s.report.stats.gaps as f64)),
     ("restarts_total", "counter", "Times the publisher began anew.", |s| Some(s.report.stats.restarts as f64)),

@@ -54,6 +54,8 @@ fn stream(view: StreamView) -> KvStream {
         mappings: status.mappings,
         batches: stats.batches,
         refused: stats.refused,
+        foreign: stats.foreign,
+        notice: report.notice,
         events: stats.events,
         ignored: stats.ignored,
         gaps: stats.gaps,
