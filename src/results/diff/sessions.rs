@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::report::{SessionChanges, SessionDelta, SessionSide, StarvationChange};
-use crate::results::starvation::STARVED_BELOW;
 use crate::results::stats::mean;
 use crate::results::{RunSummary, SessionRow};
 
@@ -72,8 +71,7 @@ fn side(rows: &[&SessionRow]) -> Option<SessionSide> {
     let first = rows.first()?;
     let over = |of: fn(&SessionRow) -> Option<f64>| mean(&rows.iter().filter_map(|row| of(row)).collect::<Vec<f64>>());
     Some(SessionSide {
-        starved_in: rows.iter().filter(|row| row.direct_share.is_some_and(|share| share < STARVED_BELOW)).count()
-            as u32,
+        starved_in: rows.iter().filter(|row| row.starves()).count() as u32,
         repeats: rows.len() as u32,
         direct_share: over(|row| row.direct_share),
         mean_e2e_ms: over(|row| row.mean_e2e_ms),
