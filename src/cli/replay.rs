@@ -117,7 +117,9 @@ pub fn run(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let percentiles = args.output.percentiles(terminal).unwrap_or_default();
     tell_notices(&inputs.trace, &terminal.messages);
     if !args.no_preflight {
-        preflight.lines().into_iter().for_each(|line| terminal.messages.note(line));
+        let foreign = is_live && !inputs.scenario.live.is_embedded();
+        let lines = if foreign { preflight.lines_for_a_server() } else { preflight.lines() };
+        lines.into_iter().for_each(|line| terminal.messages.note(line));
     }
     if let Some(ready) = &ready {
         ready.tell(&inputs.scenario, terminal);

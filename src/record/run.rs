@@ -187,7 +187,7 @@ pub struct HarnessFacts {
     /// Generate requests sent again, each time counted.
     #[serde(default)]
     pub retries: u64,
-    /// Answers with status 429 or 503, those that a repeat made good included.
+    /// Answers with status 429 or 503, but for those of class `no-worker`; those that a repeat made good included.
     #[serde(default)]
     pub throttled: u64,
     /// Lengths of prompts by the server's count, against what was sent.

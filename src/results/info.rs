@@ -124,7 +124,7 @@ pub struct SlotFacts {
     pub kv_pool_tokens: u64,
 }
 
-/// How a time scale distorts think times.
+/// How a time scale distorts think times, as expected before the run: service times are the scenario's cost model's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GapFacts {
     /// Share of gaps between turns shorter than the expected service time at time-scale 1, 0 to 1.

@@ -24,6 +24,8 @@ pub(super) const MOST_COMMON: &str = "most common failure";
 const PAUSE_KEY: &str = "integrity.max_harness_pause_ms";
 /// Share of a core from which the driver has nothing to spare.
 const BUSY_FROM: f64 = 0.9;
+/// … and up to which its own work cannot be what delays it.
+const IDLE_UP_TO: f64 = 0.3;
 
 /// Verdict on a run.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -201,6 +203,21 @@ fn behind(info: &RunInfo, duration_s: Option<f64>) -> Option<String> {
     is_behind.then(|| format!("took {took} for a planned {planned}: the run fell behind its schedule"))
 }
 
+/// What helps against late sends: less work for a harness that has too much; one that hardly worked did not get the processor.
+fn lag_advice(harness: Option<&HarnessFacts>) -> String {
+    let idle = harness.map(|harness| harness.driver_cpu_share).filter(|share| *share <= IDLE_UP_TO);
+    idle.map_or_else(
+        || "a lower --emulation-speed (emulated workers), --concurrency or --time-scale asks less of it".to_owned(),
+        |share| {
+            format!(
+                "its thread used {:.1} % of a core: the machine was busy with other work, emulated workers on it included; \
+                 repeat the run on a quieter one",
+                share * 100.0
+            )
+        },
+    )
+}
+
 /// Where the harness itself may show in its figures, and whose own word is missing.
 fn harness_notes(harness: &HarnessFacts, info: &RunInfo, some_account: bool) -> Vec<String> {
     let budget = info.budgets.max_schedule_lag_p99_ms;
@@ -339,8 +356,10 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>, pause_over: Option<(f64, f6
         notes.push(format!("{MOST_COMMON}: {} ×{} ({}){words}", top.class, count(top.count), top.outcome));
     }
     if let Some(lag) = lag_over {
-        notes.push(format!("the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay; a lower --emulation-speed \
-             (emulated workers), --concurrency or --time-scale asks less of it"));
+        let advice = lag_advice(evidence.harness);
+        notes.push(format!(
+            "the harness sent late: schedule lag p99 {lag:.1} ms; its latencies include its own delay; {advice}"
+        ));
     }
     if let Some((pause, _)) = pause_over {
         notes.push(format!(
@@ -392,4 +411,20 @@ fn notes(evidence: &Evidence, lag_over: Option<f64>, pause_over: Option<(f64, f6
     let found = counted.into_iter().filter(|(n, _, _)| *n > 0);
     notes.extend(found.map(|(n, noun, text)| format!("{} {text}", plural(n, noun))));
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_sends_of_a_harness_that_hardly_worked_are_laid_to_the_machine() {
+        let advice = |share| lag_advice(Some(&HarnessFacts { driver_cpu_share: share, ..HarnessFacts::default() }));
+        assert!(
+            advice(0.015).starts_with("its thread used 1.5 % of a core: the machine was busy"),
+            "{}",
+            advice(0.015)
+        );
+        assert!(advice(0.8).contains("asks less of it") && lag_advice(None).contains("asks less of it"));
+    }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::Percentile;
 use super::distribution::ms;
 use super::seen::{Name, Seen};
+use super::starvation::STARVED_BELOW;
 use super::stats::share;
 use super::turns::{Turn, Turns};
 use super::vocabulary::Vocabulary;
@@ -52,8 +53,8 @@ pub struct SessionRow {
     pub seeds: u64,
     /// Reseeds.
     pub reseeds: u64,
-    /// Most frequent reason of the later turns that did not go direct, but for a first placement that went well; null
-    /// when there are none.
+    /// Most frequent reason of the later turns that did not go direct, but for a first placement that went well or was
+    /// cancelled; null when there are none.
     pub main_reason: Option<ModeReason>,
     /// Mean E2E of ok turns, ms.
     pub mean_e2e_ms: Option<f64>,
@@ -78,7 +79,7 @@ pub struct SessionRow {
     /// Mean believed usage of the chosen D when it asked: tokens of resident sessions and of requests in flight over
     /// capacity, above 1 when more is under way than fits.
     pub usage_when_asked: Option<f64>,
-    /// Starved: its direct share is below 20 % while the run's is above 20 %.
+    /// Starved: its direct share is below 20 %, `main_reason` is not null, and the run's direct share is above 20 %.
     pub starved: bool,
     /// One letter a turn: `.` ok without a session, `D` direct, `S` seed, `R` reseed, `F` fallback, `T` truncated,
     /// `E` aborted, error or timeout, `-` cancelled or never sent.
@@ -122,6 +123,12 @@ impl SessionRow {
     /// It asked for a slot on a D; where nobody counted the asks, it sent a second turn.
     pub(super) fn asks_for_slot(&self) -> bool {
         self.seed_asks.map_or(self.later_turns > 0, |asks| asks > 0)
+    }
+
+    /// It starves, whatever the run's own share: too few of its later turns went direct, and not because it had hardly been
+    /// placed when it ended.
+    pub(super) fn starves(&self) -> bool {
+        self.main_reason.is_some() && self.direct_share.is_some_and(|share| share < STARVED_BELOW)
     }
 }
 
@@ -275,7 +282,7 @@ impl SessionTally {
 
 fn main_reason(later: &[&Turn]) -> Option<ModeReason> {
     let mut counts = BTreeMap::new();
-    for turn in later.iter().filter(|turn| turn.mode != ExecutionMode::KvcacheDirectToDSession && !turn.is_good_seed())
+    for turn in later.iter().filter(|turn| turn.mode != ExecutionMode::KvcacheDirectToDSession && !turn.is_fair_seed())
     {
         *counts.entry(turn.reason).or_insert(0) += 1;
     }

@@ -103,10 +103,10 @@ pub struct Lengths {
 pub(super) const KEEPS_SESSIONS: &str = "kvc";
 
 impl RunSummary {
-    /// Sessions whose direct share is below a fifth, also where the whole run's is; `None` for a run that keeps no sessions
+    /// Sessions that starve, their direct share below a fifth for another reason than a first placement, also where the whole run's is; `None` for a run that keeps no sessions
     /// on D, in which nothing can go direct.
     pub fn starved_sessions(&self) -> Option<u64> {
-        (self.run.mechanism == KEEPS_SESSIONS).then(|| self.fairness.below())
+        (self.run.mechanism == KEEPS_SESSIONS).then(|| self.fairness.starved_sessions)
     }
 
     /// Share of later turns that went direct; `None` for a run that keeps no sessions on D.

@@ -93,8 +93,8 @@ impl Turn {
     }
 
     /// Every session that goes direct was placed once: that is no reason against it.
-    pub(super) fn is_good_seed(&self) -> bool {
-        self.mode == ExecutionMode::KvcacheSeed && self.outcome.is_ok()
+    pub(super) fn is_fair_seed(&self) -> bool {
+        self.mode == ExecutionMode::KvcacheSeed && (self.outcome.is_ok() || self.outcome == Outcome::Cancelled)
     }
 
     pub(super) fn letter(&self) -> char {

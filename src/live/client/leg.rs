@@ -201,7 +201,10 @@ async fn refused(line: &Line, end: &mut LegEnd, response: Response) {
     }
     let mut message = words::short(&message);
     if matches!(status, 429 | 503) {
-        line.count_throttled();
+        // A router that finds no worker is not under load: it waits for one.
+        if class != ErrorClass::NoWorker {
+            line.count_throttled();
+        }
         let (wait, retries) = (retry::retry_after(&retry_after), line.target.retries);
         let is_long = wait.is_some_and(|wait| wait > retries.longest);
         end.again = (!is_long).then_some(Again(wait));

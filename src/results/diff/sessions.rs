@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::compare::Side;
 use super::report::{SessionChanges, SessionDelta, SessionSide, StarvationChange};
 use crate::results::SessionRow;
-use crate::results::starvation::STARVED_BELOW;
 use crate::results::stats::mean;
 
 /// Over the repeats of both sides.
@@ -82,10 +81,9 @@ fn delta(
 
 fn side(rows: &[&SessionRow], keeps_sessions: bool) -> Option<SessionSide> {
     let first = rows.first()?;
-    let is_low = |row: &&&SessionRow| row.direct_share.is_some_and(|share| share < STARVED_BELOW);
     let over = |of: fn(&SessionRow) -> Option<f64>| mean(&rows.iter().filter_map(|row| of(row)).collect::<Vec<f64>>());
     Some(SessionSide {
-        starved_in: keeps_sessions.then(|| rows.iter().filter(|row| is_low(row)).count() as u32),
+        starved_in: keeps_sessions.then(|| rows.iter().filter(|row| row.starves()).count() as u32),
         repeats: rows.len() as u32,
         direct_share: over(|row| row.direct_share),
         mean_e2e_ms: over(|row| row.mean_e2e_ms),

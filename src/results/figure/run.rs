@@ -90,8 +90,8 @@ run_figures! {
         "Jain's index of the sessions' mean E2E: 1 equal.";
     Bimodality "bimodality": "index", Neither, "/fairness/bimodality", |run| run.fairness.bimodality,
         "Sarle's bimodality coefficient of the sessions' direct shares: above 5/9 hints at two peaks.";
-    StarvedSessions "starved_sessions": "sessions", Lower, "/fairness/histogram/0", |run| run.starved_sessions().map(|n| n as f64),
-        "Sessions with a direct share below 20 %, whatever the run's own; missing without sessions on D.";
+    StarvedSessions "starved_sessions": "sessions", Lower, "/fairness/starved_sessions", |run| run.starved_sessions().map(|n| n as f64),
+        "Sessions with a direct share below 20 % for another reason than a first placement, whatever the run's own share; missing without sessions on D.";
     BecameStarved "became_starved": "sessions", Lower, "", |_| None,
         "Sessions starved in B and not in A, where both keep sessions on D; 0 in A by definition.";
     FreedSessions "freed_sessions": "sessions", Higher, "", |_| None,

@@ -125,10 +125,10 @@ pub enum Cause {
     TimeScaleCompressesGaps {
         /// Time scale; null for infinite.
         time_scale: Option<f64>,
-        /// Share of gaps below the service time at this scale.
+        /// Share of gaps after ok turns that are shorter than the turn's measured E2E.
         short_share: f64,
-        /// The same at time-scale 1.
-        short_share_at_1x: f64,
+        /// The same gaps at time-scale 1, against the same E2E; null where the scale is infinite, which leaves no gap to tell.
+        short_share_at_1x: Option<f64>,
     },
     /// Sessions could not be opened.
     OpenFailures {
@@ -138,6 +138,13 @@ pub enum Cause {
         fallbacks: u64,
         /// Turns that a limit of the client ended while an open was unanswered: they took no path.
         given_up: u64,
+    },
+    /// D answers no admission calls, as a server without the endpoint.
+    AdmissionFails {
+        /// Turns that did not go direct for it.
+        turns: u64,
+        /// Turns that went direct all the same.
+        direct: u64,
     },
     /// Transfers fail on links or workers.
     TransferErrorsConcentrated {

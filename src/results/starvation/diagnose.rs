@@ -11,6 +11,7 @@ use super::cause::{
 };
 use super::contrast::{Contrast, tells_apart};
 use super::fairness::Fairness;
+use super::gaps::Gaps;
 use super::pace::Paces;
 use super::prefill::{self, ThroughPrefill};
 use crate::protocol::ErrorClass;
@@ -41,6 +42,7 @@ pub(in crate::results) struct Signals {
     refused: Refused,
     pub(super) through_p: ThroughPrefill,
     paces: Paces,
+    gaps: Gaps,
     pub time_outs: TimeOuts,
     losses: Losses,
 }
@@ -117,6 +119,7 @@ impl Signals {
         }
         self.through_p.add(request);
         self.paces.add(request);
+        self.gaps.add(request);
         if request.error_class == Some(ErrorClass::KvTransferTimeout.as_str())
             && let (Some(p), Some(d)) = (request.prefill_worker, request.decode_worker_actual)
         {
@@ -180,7 +183,7 @@ impl Losses {
 
 /// All causes found, the weightiest first.
 pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
-    let rules: [fn(&Diagnosis) -> Option<Cause>; 23] = [
+    let rules: [fn(&Diagnosis) -> Option<Cause>; 24] = [
         nothing_completed,
         load_only,
         partly_blind,
@@ -192,6 +195,7 @@ pub(in crate::results) fn diagnose(run: &Diagnosis) -> Vec<CauseLine> {
         slots_uneven,
         capacity,
         open_failures,
+        admission_fails,
         context_limit,
         restarts,
         compaction,
@@ -224,6 +228,8 @@ fn weight(cause: &Cause, cap_fallbacks: u64) -> u64 {
         Cause::CapShrinks { fallbacks, .. } => *fallbacks,
         Cause::LinkBinds(held) | Cause::DecodeRoomBinds(held) => held.turns_worth(),
         Cause::CapacityBinds { refusals, reseeds_after_trim, .. } => refusals + reseeds_after_trim,
+        Cause::AdmissionFails { direct: 0, .. } => u64::MAX,
+        Cause::AdmissionFails { turns, .. } => *turns,
         Cause::OpenFailures { extra_placements, fallbacks, given_up } => extra_placements + fallbacks + given_up,
         Cause::TransferErrorsConcentrated { found, .. } => found.iter().map(|one| one.errors).sum(),
         Cause::ContextLimitRefusals { requests, .. } => *requests,
@@ -451,12 +457,13 @@ fn late_sessions(run: &Diagnosis) -> Option<Cause> {
 }
 
 fn time_scale(run: &Diagnosis) -> Option<Cause> {
-    let gaps = run.info.gaps?;
-    (gaps.short_share_at_scale - gaps.short_share_at_1x >= COMPRESSES_FROM).then_some(Cause::TimeScaleCompressesGaps {
-        time_scale: run.info.time_scale,
-        short_share: gaps.short_share_at_scale,
-        short_share_at_1x: gaps.short_share_at_1x,
-    })
+    // Without them the scale is unknown: there, no scale means an infinite one. What they say is an estimate, and not used.
+    run.info.gaps?;
+    let time_scale = run.info.time_scale;
+    let short_share = run.signals.gaps.short_share(1.0)?;
+    let short_share_at_1x = time_scale.and_then(|scale| run.signals.gaps.short_share(scale));
+    let is_much = short_share - short_share_at_1x.unwrap_or(0.0) >= COMPRESSES_FROM;
+    is_much.then_some(Cause::TimeScaleCompressesGaps { time_scale, short_share, short_share_at_1x })
 }
 
 fn open_failures(run: &Diagnosis) -> Option<Cause> {
@@ -468,6 +475,12 @@ fn open_failures(run: &Diagnosis) -> Option<Cause> {
         fallbacks,
         given_up,
     })
+}
+
+fn admission_fails(run: &Diagnosis) -> Option<Cause> {
+    let turns = run.signals.reason(ModeReason::AdmissionFailed);
+    let direct = run.signals.mode(ExecutionMode::KvcacheDirectToDSession);
+    (turns > 0).then_some(Cause::AdmissionFails { turns, direct })
 }
 
 fn transfer_errors(run: &Diagnosis) -> Option<Cause> {

@@ -7,7 +7,8 @@ use super::starved::{Starved, starved};
 use crate::results::SessionRow;
 use crate::results::stats::{bimodality, gini, jain, share};
 
-/// A session is starved when its direct share is below this while the run's is above it.
+/// A session starves when its direct share is below this, and a later turn of it did not go direct for another reason than a
+/// first placement. It is starved beside the others when the run's share is above.
 pub const STARVED_BELOW: f64 = 0.2;
 
 /// Spread of the direct-to-D share and of the mean E2E over sessions.
@@ -28,16 +29,11 @@ pub struct Fairness {
     pub gini_mean_e2e: Option<f64>,
     /// Jain's index of the sessions' mean E2E: 1 equal.
     pub jain_mean_e2e: Option<f64>,
+    /// Sessions with a direct share below 20 % and a main reason, whatever the run's own share: where that is below 20 % too,
+    /// nobody is starved *beside the others*, but nearly everybody starves. Means nothing without sessions on D.
+    pub starved_sessions: u64,
     /// The starved sessions; null when there are none.
     pub starved: Option<Starved>,
-}
-
-impl Fairness {
-    /// Sessions with a direct share below [`STARVED_BELOW`], whatever the run's own: where that is below it too, nobody is
-    /// starved *beside the others*, but nearly everybody is. Means nothing without sessions on D.
-    pub fn below(&self) -> u64 {
-        self.histogram[0]
-    }
 }
 
 /// Computes the fairness over the sessions of a run, and marks the starved rows.
@@ -47,7 +43,7 @@ pub fn assess(rows: &mut [SessionRow]) -> Fairness {
     let direct_share = share(direct, later);
     let uses_sessions = direct_share.is_some_and(|share| share > STARVED_BELOW);
     for row in rows.iter_mut() {
-        row.starved = uses_sessions && row.direct_share.is_some_and(|share| share < STARVED_BELOW);
+        row.starved = uses_sessions && row.starves();
     }
     let shares: Vec<f64> = rows.iter().filter_map(|row| row.direct_share).collect();
     let means: Vec<f64> = rows.iter().filter_map(|row| row.mean_e2e_ms).collect();
@@ -64,6 +60,7 @@ pub fn assess(rows: &mut [SessionRow]) -> Fairness {
         two_peaked: histogram[0].min(histogram[4]) > middle,
         gini_mean_e2e: gini(&means),
         jain_mean_e2e: jain(&means),
+        starved_sessions: rows.iter().filter(|row| row.starves()).count() as u64,
         starved: starved(rows),
     }
 }

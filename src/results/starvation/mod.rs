@@ -1,6 +1,7 @@
 //! Who starves in a run, and why.
 //!
-//! A session starves when less than a fifth of its later turns go direct while more than a fifth of the run's do.
+//! A session starves when less than a fifth of its later turns go direct, and not only because its first placement was among the
+//! few; beside the others, when more than a fifth of the run's do.
 //! [`assess`] takes the session table and gives [`Fairness`]: the spread of the direct share (histogram, bimodality, two
 //! peaks), how unequal the sessions' mean E2E is (Gini, Jain), the list of the starved with the covariates that may set them
 //! apart ([`Contrast`]: peak input, arrival, believed usage) and where they were pinned. `diagnose` turns what the run left
@@ -11,6 +12,7 @@ mod cause;
 mod contrast;
 mod diagnose;
 mod fairness;
+mod gaps;
 mod pace;
 mod prefill;
 mod sentence;

@@ -52,6 +52,11 @@ impl Cause {
             Cause::OpenFailures { extra_placements, fallbacks, given_up } => {
                 open_failures(*extra_placements, *fallbacks, *given_up)
             }
+            Cause::AdmissionFails { turns, .. } => format!(
+                "admission calls failed: {} did not go direct; a D without that endpoint refuses each direct append (use a \
+                 patched SGLang or pdreplay worker, or --mechanism pd; report --events has the answers)",
+                plural(*turns, "turn")
+            ),
             Cause::TransferErrorsConcentrated { found, all_errors, timeouts } => {
                 concentrated(found, *all_errors, *timeouts)
             }
@@ -97,12 +102,12 @@ fn late(starved_rank: f64, other_rank: f64) -> String {
     format!("late sessions starve: mean arrival rank {starved_rank:.1} against {other_rank:.1} of the others")
 }
 
-fn compressed(time_scale: Option<f64>, short_share: f64, short_share_at_1x: f64) -> String {
+fn compressed(time_scale: Option<f64>, short_share: f64, short_share_at_1x: Option<f64>) -> String {
     format!(
-        "time-scale {} leaves {:.0} % of think gaps shorter than the service time ({:.0} % at time-scale 1)",
+        "time-scale {} leaves {:.0} % of think gaps shorter than the E2E before them{}",
         time_scale.map_or_else(|| "inf".into(), |scale| scale.to_string()),
         short_share * 100.0,
-        short_share_at_1x * 100.0
+        short_share_at_1x.map_or_else(String::new, |share| format!(" ({:.0} % at time-scale 1)", share * 100.0))
     )
 }
 

@@ -119,6 +119,19 @@ fn the_border_is_exclusive_on_both_sides() {
 }
 
 #[test]
+fn a_session_that_was_only_just_placed_is_not_starved() {
+    // Turn 2 is the seed by construction: no direct turn, and nothing that stood against one.
+    let short = |rank| SessionRow { later_turns: 1, main_reason: None, ..row(rank, 0, 1) };
+    let idle = assess(&mut [short(1), short(2)]);
+    assert_eq!((idle.starved_sessions, idle.histogram[0], idle.starved), (0, 2, None));
+    let mut beside = [row(1, 10, 1), short(2), row(3, 0, 1)];
+    let busy = assess(&mut beside);
+    assert_eq!((busy.starved_sessions, busy.starved.unwrap().sessions), (1, vec!["s3".to_owned()]));
+    assert!(!beside[1].starved && beside[2].starved);
+    assert_eq!(assess(&mut rows(&[(0, 1), (0, 1)])).starved_sessions, 2, "all starve, and nobody beside the others");
+}
+
+#[test]
 fn statistics_of_known_shapes() {
     let uniform: Vec<f64> = (0..=1000).map(|i| f64::from(i) / 1000.0).collect();
     assert!((bimodality(&uniform).unwrap() - 5.0 / 9.0).abs() < 1e-3);

@@ -152,7 +152,12 @@ impl Preflight {
 
     /// The report as plain lines, the pressing ones marked with `!`.
     pub fn lines(&self) -> Vec<String> {
-        render::lines(self)
+        render::lines(self, "")
+    }
+
+    /// The same before a run against servers that are not ours: what follows from the scenario's model of a worker says so.
+    pub fn lines_for_a_server(&self) -> Vec<String> {
+        render::lines(self, " (by the scenario's cost model)")
     }
 }
 

@@ -19,7 +19,9 @@ struct Line {
     text: String,
 }
 
-pub(super) fn lines(preflight: &Preflight) -> Vec<String> {
+/// `by_model` ends the lines that follow from the scenario's model of a worker.
+pub(super) fn lines(preflight: &Preflight, by_model: &str) -> Vec<String> {
+    let modelled = |line: Line| Line { text: line.text + by_model, ..line };
     let mut found: Vec<Line> = Vec::new();
     for conflict in &preflight.conflicts {
         let refused = match conflict.severity {
@@ -31,15 +33,16 @@ pub(super) fn lines(preflight: &Preflight) -> Vec<String> {
     let heading = found.len() + 1;
     found.push(Line { pressing: false, text: head(preflight) });
     if preflight.over_limit.turns == preflight.requests {
-        found.extend(over_limit(preflight));
+        found.extend(over_limit(preflight).map(modelled));
     } else {
         found.extend(preflight.slots.as_ref().map(slots));
-        found.extend(preflight.prefill_load.as_ref().map(|load| prefill(load, room_binds(preflight))));
-        found.extend(over_limit(preflight));
-        found.extend(preflight.gaps.as_ref().map(gaps));
-        found.push(capacity(&preflight.capacity));
+        found.extend(preflight.prefill_load.as_ref().map(|load| prefill(load, room_binds(preflight))).map(modelled));
+        found.extend(over_limit(preflight).map(modelled));
+        found.extend(preflight.gaps.as_ref().map(gaps).map(modelled));
+        found.push(modelled(capacity(&preflight.capacity)));
         let overruled = if preflight.refuses() { ", were it not for the conflict" } else { "" };
-        found.extend(preflight.direct.as_ref().map(|share| Line { pressing: false, text: direct(share) + overruled }));
+        let direct = |share| Line { pressing: false, text: direct(share) + overruled };
+        found.extend(preflight.direct.as_ref().map(direct).map(modelled));
         if preflight.conflicts.iter().any(|conflict| conflict.kind == ConflictKind::MovesSessions) {
             found.push(Line { pressing: false, text: "direct-to-D not predicted: sessions move".into() });
         }

@@ -178,6 +178,18 @@ fn a_time_scale_pushes_gaps_under_the_service_time() {
 }
 
 #[test]
+fn before_servers_that_are_not_ours_a_line_of_the_cost_model_says_so() {
+    let found = preflight(&one_p_seven_d(4), &trace(5, 10, 100.0, 30_000));
+    let (own, foreign) = (found.lines(), found.lines_for_a_server());
+    for (own, foreign) in own.iter().zip(&foreign) {
+        let is_model = ["KV ", "prefill work", "gaps shorter", "direct-to-D"].iter().any(|part| own.contains(part));
+        let tail = if is_model { " (by the scenario's cost model)" } else { "" };
+        assert_eq!(*foreign, format!("{own}{tail}"));
+    }
+    assert!(own.len() == foreign.len() && own != foreign);
+}
+
+#[test]
 fn turns_no_worker_can_take_are_named() {
     let mut scenario = one_p_seven_d(4);
     scenario.engine.context_limit_tokens = 8192;

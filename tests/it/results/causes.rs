@@ -42,9 +42,46 @@ fn a_cap_too_low_names_its_arithmetic_and_what_binds_next() {
             "next binder: raising the cap helps until 83K tokens / 35K mean peak context = about 2.4 sessions a D",
             "large sessions starve: mean peak input 38K against 31K of the others",
             "late sessions starve: mean arrival rank 5.0 against 2.0 of the others",
-            "time-scale 10 leaves 78 % of think gaps shorter than the service time (12 % at time-scale 1)",
         ]
     );
+}
+
+#[test]
+fn gaps_are_held_against_the_e2e_that_was_measured_and_against_no_estimate() {
+    // Every gap is 6 s, and the fallbacks take 5.6 s.
+    const PART: &str = "of think gaps";
+    assert!(find(&story().summary(), PART).is_none(), "though the estimate before the run has it");
+    let mut story = story();
+    story.records.iter_mut().for_each(|record| record.scheduled_ns /= 2);
+    let text = "time-scale 10 leaves 44 % of think gaps shorter than the E2E before them (0 % at time-scale 1)";
+    assert_eq!(find(&story.summary(), PART), Some(text), "8 of the 9 gaps of three sessions of six");
+    story.info.time_scale = None;
+    story.records.iter_mut().for_each(|record| record.scheduled_ns = 0);
+    let text = "time-scale inf leaves 100 % of think gaps shorter than the E2E before them";
+    assert_eq!(find(&story.summary(), PART), Some(text));
+    for record in &mut story.records {
+        (record.outcome, record.error_class) = (Outcome::Error, Some("http-client".into()));
+    }
+    assert!(find(&story.summary(), PART).is_none(), "nothing was served");
+}
+
+#[test]
+fn a_d_without_the_admission_endpoint_is_named_before_slots() {
+    let with = |direct: bool| {
+        let mut story = story();
+        let is_direct = |record: &RequestRecord| record.execution_mode == ExecutionMode::KvcacheDirectToDSession;
+        let keep = usize::from(direct);
+        for record in story.records.iter_mut().filter(|record| is_direct(record)).skip(keep) {
+            (record.execution_mode, record.mode_reason) =
+                (ExecutionMode::FallbackAdmissionRejected, ModeReason::AdmissionFailed);
+        }
+        story.summary()
+    };
+    let none = with(false);
+    assert!(texts(&none)[0].starts_with("admission calls failed: 24 turns did not go direct; "), "{:?}", texts(&none));
+    let some = with(true);
+    assert!(!texts(&some)[0].contains("admission") && find(&some, "admission calls failed: 23 turns").is_some());
+    assert!(find(&story().summary(), "admission calls").is_none());
 }
 
 #[test]

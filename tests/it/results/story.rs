@@ -165,7 +165,6 @@ why       3 slots (3 D × cap 1) < 6 sessions, slots are never released: 3 sessi
           next binder: raising the cap helps until 83K tokens / 35K mean peak context = about 2.4 sessions a D
           large sessions starve: mean peak input 38K against 31K of the others
           late sessions starve: mean arrival rank 5.0 against 2.0 of the others
-          time-scale 10 leaves 78 % of think gaps shorter than the service time (12 % at time-scale 1)
 files     outputs/x/  (summary.json)
 ";
 

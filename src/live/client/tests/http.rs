@@ -143,6 +143,12 @@ fn throttled_requests_are_repeated_only_when_asked_for_and_say_how_long_they_wai
         let mut rig = Rig::new(&trace, with_retries(&fake, 1));
         assert_eq!(rig.finish(generate_of(&trace, 0)).await.retry_wait, Dur::from_millis(1000));
 
+        let nobody = Script::json(503, r#"{"error":{"code":"no_available_workers","message":"none"}}"#);
+        let fake = first_answers(vec![nobody]).await;
+        let mut rig = Rig::new(&trace, with_retries(&fake, 0));
+        assert_eq!(failure(&rig.finish(generate_of(&trace, 0)).await).0, ErrorClass::NoWorker);
+        assert_eq!(rig.client.counters().throttled, 0, "a router without workers does not refuse for load");
+
         let fake = first_answers(vec![refused.clone(), refused]).await;
         let mut rig = Rig::new(&trace, with_retries(&fake, 1));
         let answer = rig.finish(generate_of(&trace, 0)).await;
