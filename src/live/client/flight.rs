@@ -121,7 +121,11 @@ impl Flight {
         }
         let post = Post { site, headers: &headers, body: parcel.whole(None), asked: self.asked(line, sent) };
         leg::run(line, post, end).await;
-        name_peer(end, "the router");
+        // With a status, the words of a lost worker are the router's, of one of its own.
+        let is_of_its_own = end.status.is_some() && matches!(end.failure(), Some((ErrorClass::WorkerLost, _)));
+        if !is_of_its_own {
+            name_peer(end, "the router");
+        }
     }
 
     /// The client as its own router: both legs at once; P's failure ends the request.
