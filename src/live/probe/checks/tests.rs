@@ -179,6 +179,19 @@ fn a_d_that_is_down_is_the_cause_before_the_router() {
 }
 
 #[test]
+fn a_worker_is_no_router() {
+    let mut found = all_well();
+    let told = |found: &Facts| role_fault(&target(), found).map(|(why, _)| why);
+    assert_eq!(told(&found), None);
+    let said = "{\"disaggregation_mode\":\"decode\"}";
+    let answers = Answers([(Question::ServerInfo, Ok(Reply::new(200, &[], said)))].into());
+    found.router = Some(RouterFacts::of("http://h:7", &answers));
+    assert_eq!(told(&found).as_deref(), Some("the router at http://h:7 is a worker (decode)"));
+    found.router = Some(RouterFacts::of("http://h:9100", &answers));
+    assert_eq!(told(&found).as_deref(), Some("the router's address is that of P0"));
+}
+
+#[test]
 fn one_server_under_two_names_fails_and_one_that_may_be_two_is_warned_of() {
     let of = |is_certain| Shared {
         first: WorkerId::new(Role::Decode, 0),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::addresses::Shared;
+use super::super::addresses::{Shared, workers_at};
 use super::super::facts::{Engine, Health, WorkerFacts};
 use super::{Case, Check, Facts, Verdict, some_of};
 use crate::base::words::plural;
@@ -128,6 +128,16 @@ fn routers(facts: &Facts) -> Vec<String> {
     routers.map(|worker| format!("{} is a router", worker.worker)).collect()
 }
 
+/// How it shows that what is listed as the router is one of the workers, or another one.
+fn no_router(target: &Target, facts: &Facts) -> Option<String> {
+    let is_used = !target.addresses.prefill.is_empty() && !target.addresses.decode.is_empty();
+    let router = facts.router.as_ref().filter(|_| is_used)?;
+    if let Some(worker) = workers_at(&target.addresses, &router.url).first() {
+        return Some(format!("the router's address is that of {worker}"));
+    }
+    (!router.worker.is_empty()).then(|| format!("the router at {} is a worker ({})", router.url, router.worker))
+}
+
 /// Servers that by their own word are not what they are listed as: which, and what to do. A router is a server like any
 /// other where all that is asked of it is OpenAI's endpoint.
 pub fn role_fault(target: &Target, facts: &Facts) -> Option<(String, &'static str)> {
@@ -139,7 +149,7 @@ pub fn role_fault(target: &Target, facts: &Facts) -> Option<(String, &'static st
     let told = told_roles(facts).into_iter().filter(|(worker, mode)| *mode != wanted(worker.worker.role));
     let told = told.map(|(worker, mode)| format!("{} says {mode}", worker.worker));
     let routers = if target.dialect == Dialect::Generate { routers(facts) } else { Vec::new() };
-    let wrong: Vec<String> = routers.into_iter().chain(told).collect();
+    let wrong: Vec<String> = no_router(target, facts).into_iter().chain(routers).chain(told).collect();
     let remedy = "list each address under its own role in [live]: prefill, decode, colocated or router";
     (!wrong.is_empty()).then(|| (some_of(wrong), remedy))
 }
