@@ -1,5 +1,6 @@
 //! `cluster up`: all workers of a scenario and their router, on loopback ports, until a signal comes.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -125,14 +126,19 @@ pub fn run(command: &ClusterCommand, terminal: &Terminal) -> Result<Exit, Failur
 /// EMFILE: the program has no descriptor left.
 const NO_DESCRIPTOR: i32 = 24;
 
-fn start_hint(error: &ClusterError) -> &'static str {
+/// What to do where a cluster cannot start, whoever wanted it.
+pub fn start_hint(error: &ClusterError) -> &'static str {
     match error {
         ClusterError::Port { source, .. } | ClusterError::Start { source, .. }
             if source.raw_os_error() == Some(NO_DESCRIPTOR) =>
         {
             "raise the limit of open files (`ulimit -n 65536`), or start fewer workers"
         }
-        ClusterError::Port { .. } => "stop what listens there, or leave `--base-port` out for free ports",
+        ClusterError::Port { source, .. } if source.kind() == ErrorKind::AddrInUse => {
+            "stop what listens there; if nothing does, a connection has or had that port: wait a minute, give another \
+             `--base-port`, or leave it out for free ports"
+        }
+        ClusterError::Port { .. } => "leave `--base-port` out for free ports",
         ClusterError::Start { .. } | ClusterError::Fault(_) | ClusterError::Nodes(_) => "start fewer workers",
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::index::{feed_failure, feed_options};
 use crate::cli::inputs::NamedArgs;
-use crate::cli::live::LiveArgs;
+use crate::cli::live::{LiveArgs, not_started};
 use crate::cli::output::FormatName;
 use crate::cli::stdout;
 use crate::cli::terminal::Terminal;
@@ -104,7 +104,7 @@ fn start(scenario: &Scenario) -> Result<EmbeddedCluster, Failure> {
         speed: scenario.live.emulation_speed,
         ..ClusterPlan::new(scenario.cluster, scenario.engine, BLOCK_SIZE)
     };
-    EmbeddedCluster::start(plan).map_err(Failure::broke)
+    EmbeddedCluster::start(plan).map_err(not_started)
 }
 
 /// On a terminal, what follows from a check stands below the table, where lines are not cut.

@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use crate::cli::cluster::start_hint;
 use crate::cli::exit::Failure;
 use crate::cli::index::{feed_failure, feed_options};
 use crate::cli::progress::Schedule;
 use crate::cli::signals::Signals;
 use crate::cli::terminal::Terminal;
+use crate::live::cluster::ClusterError;
 use crate::live::driver::{Beside, DriveOptions, LiveError, Shortage};
 use crate::live::kv::service::Log;
 use crate::live::kv::{RunIndex, embedded_feed, no_file_fault};
@@ -139,14 +141,14 @@ impl Ready {
     /// `peak_live`: sessions live at once as planned.
     pub fn make(scenario: &Scenario, trace: &Trace, setup: &Setup, peak_live: u32) -> Result<Ready, Failure> {
         let found = live::read_secrets(&scenario.live)?;
+        let is_bounded = scenario.replay.concurrency > 0 || scenario.replay.max_sessions > 0;
+        let at_once = (!is_bounded).then(|| peak_live.saturating_mul(2));
+        let descriptors = live::descriptors(scenario, trace.sessions.len(), at_once)?;
         let start = || Embedded::start(scenario, setup, trace.meta.block_size);
-        let cluster = scenario.live.is_embedded().then(start).transpose().map_err(Failure::broke)?;
+        let cluster = scenario.live.is_embedded().then(start).transpose().map_err(not_started)?;
         let addresses = cluster.as_ref().map(Embedded::addresses);
         let Resolved { target, facts, warnings } =
             live::resolve(scenario, addresses, found.secrets, trace.sessions.len())?;
-        let is_bounded = scenario.replay.concurrency > 0 || scenario.replay.max_sessions > 0;
-        let at_once = (!is_bounded).then(|| peak_live.saturating_mul(2));
-        let descriptors = live::descriptors(&target, scenario, at_once)?;
         let mut hints = found.hints;
         hints.extend(descriptors.warning());
         hints.extend(warnings);
@@ -218,6 +220,12 @@ impl Ready {
             terminal.messages.warning(warning);
         }
     }
+}
+
+/// An embedded cluster that cannot be had, and what to do.
+pub fn not_started(error: ClusterError) -> Failure {
+    let hint = start_hint(&error);
+    Failure::broke(error).hint(hint)
 }
 
 /// Starts what feeds the index, and gives its streams a moment to come in step. `hints` gets what should be known of them.
@@ -321,6 +329,7 @@ impl From<ResolveError> for Failure {
             | ResolveError::SessionsReachP { .. }
             | ResolveError::Bootstrap { .. }
             | ResolveError::Routes { .. }
+            | ResolveError::Unreached { .. }
             | ResolveError::Speed { .. } => Failure::input(error),
         }
     }

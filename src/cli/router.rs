@@ -19,7 +19,7 @@ use crate::live::clock::Clock;
 use crate::live::server::{RouterServerOptions, run_router};
 use crate::live::{Addresses, Endpoint, url_at};
 use crate::node::RetryRule;
-use crate::scenario::Address;
+use crate::scenario::{Address, without_queries};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -158,7 +158,7 @@ fn endpoint(flag: &str, word: &str, wrong: &mut Vec<String>) -> Option<Endpoint>
         Err(why) => {
             let meant = Address::meant(word).filter(|meant| meant != word);
             // A password is not shown again.
-            let word = if word.contains('@') { String::new() } else { format!(" `{word}`") };
+            let word = if word.contains('@') { String::new() } else { format!(" `{}`", without_queries(word)) };
             let write = meant.unwrap_or_else(|| "a base URL such as http://127.0.0.1:9101".to_owned());
             wrong.push(format!("--{flag}{word}: not a base URL: {why}; write {write}"));
             None

@@ -36,7 +36,9 @@ impl Address {
             return Err("it ends in /v1, which is added by itself".into());
         }
         if !matches!(path, "" | "/") {
-            return Err(format!("it has a path (\"{path}\"), but endpoints are added to a base URL"));
+            let shown = path.split('?').next().unwrap_or_default();
+            let query = if shown.len() < path.len() { "?…" } else { "" };
+            return Err(format!("it has a path (\"{shown}{query}\"), but endpoints are added to a base URL"));
         }
         let (host, _) = host_and_port(authority)?;
         Ok(Address { url: format!("{scheme}://{authority}"), host, bootstrap_port })

@@ -48,7 +48,7 @@ pub enum Cause {
     #[error("not valid TOML: {0}")]
     Syntax(String),
     /// A flag is not `KEY=VALUE`.
-    #[error("`{0}` is not KEY=VALUE; write for example admission.cap_max=16 (keys of nested tables joined by dots)")]
+    #[error("`{}` is not KEY=VALUE; write for example admission.cap_max=16 (keys of nested tables joined by dots)", without_secrets(.0))]
     NotAnAssignment(String),
     /// A key nobody reads.
     #[error("unknown key `{key}` in {table}; {}", key_remedy(.near, .known))]
@@ -186,7 +186,7 @@ impl fmt::Display for Origin {
             Origin::BuiltIn => f.write_str("built-in default"),
             Origin::File { file, at: None } => f.write_str(file),
             Origin::File { file, at: Some((line, column)) } => write!(f, "{file}:{line}:{column}"),
-            Origin::Flag(flag) => f.write_str(&without_users(flag)),
+            Origin::Flag(flag) => f.write_str(&without_secrets(flag)),
         }
     }
 }
@@ -205,6 +205,42 @@ fn key_remedy(near: &Option<String>, known: &[String]) -> String {
 
 fn list(words: &[String]) -> String {
     words.join(", ")
+}
+
+/// A flag with its argument, without what may be a secret in it: a key, users and passwords of URLs, their queries.
+fn without_secrets(flag: &str) -> String {
+    let value = flag.find(['=', ' ']).map_or(flag.len(), |at| at + 1);
+    let (name, value) = match flag.strip_prefix("--set ").and_then(|rest| rest.find('=')) {
+        Some(at) => flag.split_at("--set ".len() + at + 1),
+        None => flag.split_at(value),
+    };
+    let asked = name.to_ascii_lowercase().replace('-', "_");
+    let is_path = asked.trim_end_matches(['=', ' ']).ends_with("_file");
+    if !is_path && ["api_key", "apikey", "secret", "password", "authorization"].iter().any(|word| asked.contains(word))
+    {
+        return format!("{name}{}", masked(value));
+    }
+    without_queries(&without_users(flag))
+}
+
+/// What may be a secret: its first letters, and how long it is.
+pub fn masked(secret: &str) -> String {
+    let start: String = secret.chars().take(3).collect();
+    format!("{start}… ({} characters)", secret.chars().count())
+}
+
+/// URLs end at their `?`: keys stand behind it.
+pub fn without_queries(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('?') {
+        let (before, query) = rest.split_at(at + 1);
+        let end = query.find(['"', '\'', ' ', ',', ']']).unwrap_or(query.len());
+        shown.push_str(before);
+        shown.push_str(if end > 0 { "…" } else { "" });
+        rest = &query[end..];
+    }
+    shown + rest
 }
 
 /// A flag with its argument, without the users and passwords of URLs in it.
@@ -233,6 +269,14 @@ mod tests {
             ("--worker [\"http://me:pw@h:1\", \"x:pw@y\"]", "--worker [\"http://…@h:1\", \"…@y\"]"),
             ("--set live.proxy=me:pw@h", "--set live.proxy=…@h"),
             ("--set a.b=4", "--set a.b=4"),
+            ("--worker http://h/?api_key=sk-SECRET", "--worker http://h/?…"),
+            (
+                "--set live.decode=[\"http://h?k=SECRET\", \"http://i\"]",
+                "--set live.decode=[\"http://h?…\", \"http://i\"]",
+            ),
+            ("--api-key-env sk-SECRET", "--api-key-env sk-… (9 characters)"),
+            ("--set live.api_key=sk-SECRET", "--set live.api_key=sk-… (9 characters)"),
+            ("--set live.api_key_file=key.txt", "--set live.api_key_file=key.txt"),
         ];
         for (given, shown) in cases {
             assert_eq!(Origin::Flag(given.into()).to_string(), shown);

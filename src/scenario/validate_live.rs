@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::address::Address;
-use super::error::Problem;
+use super::error::{Problem, without_queries};
 use super::model::Scenario;
 use super::validate::problem;
 use super::{Legs, LiveConfig, RouterKind, TargetKind};
@@ -76,8 +76,9 @@ fn addresses(live: &LiveConfig, problems: &mut Vec<Problem>) {
         Ok(address) => Some(address.url),
         Err(cause) => {
             // A password is not shown again.
+            let text = without_queries(text);
             let shown = if text.contains('@') { "an address that is".to_owned() } else { format!("\"{text}\",") };
-            let remedy = Address::meant(text).map_or_else(|| REMEDY.to_owned(), |url| format!("write {url}"));
+            let remedy = Address::meant(&text).map_or_else(|| REMEDY.to_owned(), |url| format!("write {url}"));
             problems.push(problem(key, format!("has {shown} not a base URL: {cause}"), remedy));
             None
         }

@@ -121,8 +121,10 @@ impl Flight {
         }
         let post = Post { site, headers: &headers, body: parcel.whole(None), asked: self.asked(line, sent) };
         leg::run(line, post, end).await;
-        if let (None, Some(Finish::Error { class: ErrorClass::WorkerLost, message })) = (end.status, &mut end.finish) {
-            *message = format!("the router: {message}");
+        // With a status, the words of a lost worker are the router's, of one of its own.
+        let is_of_its_own = end.status.is_some() && matches!(end.failure(), Some((ErrorClass::WorkerLost, _)));
+        if !is_of_its_own {
+            name_peer(end, "the router");
         }
     }
 
@@ -207,9 +209,17 @@ impl Flight {
 /// A leg to a worker; its failure names it.
 async fn worker_leg(line: &Line, worker: WorkerId, post: Post<'_>, end: &mut LegEnd) {
     leg::run(line, post, end).await;
-    if let Some(Finish::Error { class: ErrorClass::WorkerLost, message }) = &mut end.finish {
+    if let Some(Finish::Error { class: ErrorClass::WorkerLost, message }) = &end.finish {
         line.failed_at(worker, message);
-        *message = format!("{worker}: {message}");
+    }
+    name_peer(end, &worker.to_string());
+}
+
+/// Puts who it was before the words of a connection that failed: they have an address alone.
+fn name_peer(end: &mut LegEnd, peer: &str) {
+    use ErrorClass::{ConnectTimeout, ConnectionClosed, WorkerLost};
+    if let Some(Finish::Error { class: ConnectTimeout | ConnectionClosed | WorkerLost, message }) = &mut end.finish {
+        *message = format!("{peer}: {message}");
     }
 }
 

@@ -98,8 +98,12 @@ impl Landing {
         named.find(|worker| worker.role != Role::Prefill)
     }
 
-    /// The worker that served it by the target's own word, where that is none of ours.
+    /// The worker that served it by the target's own word, where that is none of ours. A request that was posted to a
+    /// worker itself is that worker's, whoever may be behind it.
     pub fn stranger(&self, line: &Line) -> Option<String> {
+        if self.decode.is_some() {
+            return None;
+        }
         let header = &line.target.served_by.header;
         let header = if header.is_empty() { None } else { text(&self.end.head, header) };
         let named = header.map(str::to_owned).or_else(|| self.pointed(line)).filter(|name| !name.is_empty())?;

@@ -78,12 +78,12 @@ impl Supervisor {
             let bootstrap_port = (id.role == Role::Prefill).then(|| node.address().port());
             list.push(Endpoint { url: url_at(node.address()), bootstrap_port });
             if plan.publishes(id.role) {
-                let reserve = |address| {
-                    let name = format!("KV events of {id}");
+                let reserve = |what, address| {
+                    let name = format!("{what} of {id}");
                     Port::reserve(address).map_err(|source| ClusterError::Port { name, address, source })
                 };
                 let [events, replay] = plan.kv_addresses(node.address());
-                kv.insert(id, [reserve(events)?, reserve(replay)?]);
+                kv.insert(id, [reserve("KV events", events)?, reserve("replays of KV events", replay)?]);
             }
             workers.push((id, node));
         }

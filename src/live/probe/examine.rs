@@ -5,7 +5,7 @@ use tokio::runtime::Builder;
 use super::checks::{Check, checks};
 use super::look::{glance, look};
 use crate::live::client::Http;
-use crate::live::resolve::{adopt, describe, refuse};
+use crate::live::resolve::{absent, adopt, describe, refuse};
 use crate::live::{Addresses, ResolveError, Secrets};
 use crate::scenario::{Needs, Scenario};
 
@@ -33,6 +33,7 @@ pub fn examine(scenario: &Scenario, embedded: Option<&Addresses>, secrets: Secre
         let http = Http::new(&target)?;
         let seen = glance(&target, &http).await;
         adopt(scenario, &seen, &mut target);
+        target.absent = absent(&seen);
         let facts = look(&target, &needs, &http).await;
         let refused = refuse(scenario, &facts, &target).err();
         Ok::<_, ResolveError>(checks(&needs, &target, &facts).into_iter().chain(refused.and_then(refusal)).collect())
@@ -54,6 +55,7 @@ fn refusal(error: ResolveError) -> Option<Check> {
         | ResolveError::UnknownRouter { .. }
         | ResolveError::Bootstrap { .. }
         | ResolveError::Routes { .. }
+        | ResolveError::Unreached { .. }
         | ResolveError::Client(_)
         | ResolveError::Start(_) => None,
     }

@@ -93,6 +93,8 @@ pub struct RouterFacts {
     pub kind: RouterKind,
     /// Its version; empty when it does not say.
     pub version: String,
+    /// What it says that it is, where that is a worker and nothing shows a router; else empty.
+    pub worker: String,
     /// URLs of its decode workers, in the order of its own list; empty when it does not say.
     pub decode: Vec<String>,
     /// Its calendar less ours, seconds; see [`super::Reply`].
@@ -148,6 +150,8 @@ impl RouterFacts {
     /// From what it said.
     pub fn of(url: &str, answers: &Answers) -> RouterFacts {
         let info: Option<ServerInfo> = answers.read(Question::ServerInfo);
+        let named = info.as_ref().and_then(|info| info.emulated.as_ref()).map(|emulated| emulated.worker.clone());
+        let mode = info.as_ref().map(|info| info.disaggregation_mode.clone());
         let emulated = info.and_then(|info| info.emulated).filter(|emulated| emulated.worker == "router");
         let loads: Value = answers.read(Question::GetLoads).unwrap_or_default();
         let smg = loads["version"].as_str().and_then(|version| version.strip_prefix("smg-")).map(str::to_owned);
@@ -166,6 +170,7 @@ impl RouterFacts {
             rtt: answers.reply(Question::Health).map(|reply| reply.took),
             kind,
             version,
+            worker: named.or(mode).filter(|_| kind == RouterKind::Auto).unwrap_or_default(),
             decode: decode_urls(&workers),
             clock_ahead_s: answers.reply(Question::Health).and_then(|reply| reply.clock_ahead_s()),
             unauthorized: answers.is_unauthorized(),

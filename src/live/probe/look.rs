@@ -207,8 +207,9 @@ impl<'a> Look<'a> {
 
     /// One token over a P and this D, when it is the client that joins the legs.
     async fn both_legs(&self, worker: WorkerId, decode: &Endpoint) -> Option<Looked> {
-        let prefill = &self.target.addresses.prefill;
-        let other = prefill.get(usize::from(worker.index) % prefill.len().max(1))?;
+        let prefill = self.target.addresses.workers().filter(|(id, _)| id.role == Role::Prefill);
+        let prefill: Vec<_> = prefill.filter(|(id, _)| !self.target.absent.contains(id)).collect();
+        let (p, other) = *prefill.get(usize::from(worker.index) % prefill.len().max(1))?;
         let mut body = Question::Generate.body(self.target)?;
         body["bootstrap_host"] = json!(Address::parse(&other.url).ok()?.host);
         body["bootstrap_port"] = json!(other.bootstrap_port);
@@ -217,11 +218,11 @@ impl<'a> Look<'a> {
         let path = Question::Generate.path(self.target);
         let (first, second) = (format!("{}{path}", other.url), format!("{}{path}", decode.url));
         // A leg whose other one has failed waits in vain: the failure is the answer.
-        let leg = async |url: &str| {
-            let looked = self.post(url, None, &body).await;
+        let leg = async |of: WorkerId, url: &str| {
+            let looked = self.post(url, None, &body).await.map_err(|why| format!("{of}: {why}"));
             if super::facts::succeeds(&looked).is_ok() { Ok(looked) } else { Err(looked) }
         };
-        Some(match tokio::try_join!(leg(&first), leg(&second)) {
+        Some(match tokio::try_join!(leg(p, &first), leg(worker, &second)) {
             Ok((_, decoded)) => decoded,
             Err(failed) => failed,
         })

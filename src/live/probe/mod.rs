@@ -16,7 +16,8 @@ mod route_map;
 
 pub use addresses::{Shared, workers_at};
 pub use checks::{
-    Check, Facts, KV_EVENTS, Verdict, address_fault, bootstrap_fault, cautions, checks, name_fault, role_fault,
+    Check, Facts, KV_EVENTS, Verdict, address_fault, bootstrap_fault, cautions, checks, down_first, name_fault,
+    role_fault,
 };
 pub use events::{event_checks, no_file_check};
 pub use examine::{Examined, examine};

@@ -44,6 +44,8 @@ pub struct RouteFault {
     pub why: String,
     /// What to do.
     pub remedy: &'static str,
+    /// The D that nothing reaches.
+    pub missing: Vec<WorkerId>,
 }
 
 /// What a request with an index found.
@@ -112,7 +114,7 @@ impl Routes {
         const IGNORED: &str = "start it with --decode-policy consistent_hashing, as no other policy reads the header, or \
                                set live.legs = \"direct\"";
         if let Some(why) = self.ignored(target) {
-            return Err(RouteFault { why, remedy: IGNORED });
+            return Err(RouteFault { why, remedy: IGNORED, missing: Vec::new() });
         }
         let map = self.map(target);
         if map.is_complete() {
@@ -121,16 +123,17 @@ impl Routes {
         if self.first.iter().any(|(_, probed)| *probed == Probed::Nameless) {
             let why = "answers do not say which worker served them, so indices cannot be tried".into();
             let remedy = "set live.served_by to a header that names the worker, or live.legs = \"direct\"";
-            return Err(RouteFault { why, remedy });
+            return Err(RouteFault { why, remedy, missing: Vec::new() });
         }
         let failed = self.first.iter().find_map(|(index, probed)| match probed {
             Probed::Failed(why) | Probed::Unanswered(why) => Some(format!("; index {index}: {why}")),
             Probed::Served(_) | Probed::Nameless | Probed::NoWorker => None,
         });
-        let missing: Vec<String> = map.missing().map(|worker| worker.to_string()).collect();
-        let why = format!("no index reaches {}{}", missing.join(", "), failed.unwrap_or_default());
+        let missing: Vec<WorkerId> = map.missing().collect();
+        let names: Vec<String> = missing.iter().map(WorkerId::to_string).collect();
+        let why = format!("no index reaches {}{}", names.join(", "), failed.unwrap_or_default());
         let remedy = "see that the router lists these workers as healthy and does not shed them (overload protection)";
-        Err(RouteFault { why, remedy })
+        Err(RouteFault { why, remedy, missing })
     }
 
     /// How it shows that the router does not read the header, where it does.

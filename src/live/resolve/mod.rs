@@ -22,6 +22,9 @@ pub(in crate::live) use judge::{adopt, refuse};
 
 mod judge;
 
+/// Files for each worker beside those of requests: polls of it, and an embedded one's own.
+const FILES_A_WORKER: u64 = 8;
+
 /// A target and what is to be written down of it.
 #[derive(Debug)]
 pub struct Resolved {
@@ -100,6 +103,14 @@ pub enum ResolveError {
         /// What to do.
         remedy: &'static str,
     },
+    /// The router cannot be told to use a decode worker that does not answer.
+    #[error("{why}; {remedy}")]
+    Unreached {
+        /// Which, where, and what happened there.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The clock would not fit the workers.
     #[error("{url} {is}, but live.emulation_speed is {speed}; set it to {wanted} (--emulation-speed {wanted})")]
     Speed {
@@ -160,34 +171,48 @@ pub fn resolve(
 
 /// The map of target-header values, when the probes show that the router goes by it.
 fn routes(target: &Target, seen: &Facts) -> Result<Option<RouteMap>, ResolveError> {
-    let url = || target.addresses.router.clone().unwrap_or_default();
-    let refused = |RouteFault { why, remedy }| ResolveError::Routes { url: url(), why, remedy };
-    seen.routes.as_ref().map(|routes| routes.verdict(target)).transpose().map_err(refused)
+    let verdict = seen.routes.as_ref().map(|routes| routes.verdict(target)).transpose();
+    verdict.map_err(|fault| unroutable(target, seen, probe::down_first(seen, fault)))
 }
 
 /// Refuses a run whose names reach others than they mean.
 fn names(target: &Target, seen: &Facts) -> Result<(), ResolveError> {
-    let url = target.addresses.router.clone().unwrap_or_default();
-    let refused = |RouteFault { why, remedy }| Err(ResolveError::Routes { url, why, remedy });
-    probe::name_fault(target, seen).map_or(Ok(()), refused)
+    probe::name_fault(target, seen).map_or(Ok(()), |fault| Err(unroutable(target, seen, fault)))
 }
 
-fn absent(seen: &Facts) -> Vec<WorkerId> {
+/// The router is to blame only where the D that it does not reach answer themselves.
+fn unroutable(target: &Target, seen: &Facts, RouteFault { why, remedy, missing }: RouteFault) -> ResolveError {
+    let absent = absent(seen);
+    if missing.iter().any(|worker| absent.contains(worker)) {
+        return ResolveError::Unreached { why, remedy };
+    }
+    ResolveError::Routes { url: target.addresses.router.clone().unwrap_or_default(), why, remedy }
+}
+
+/// Workers that do not answer.
+pub(in crate::live) fn absent(seen: &Facts) -> Vec<WorkerId> {
     let down = seen.workers.iter().filter(|worker| matches!(worker.health, Health::Down(_)));
     down.map(|worker| worker.worker).collect()
 }
 
-/// Open files of a run against this target, checked against the limit. `at_once`: requests on the wire as planned; `None`
-/// where the scenario itself asks for as many as its limits allow.
-pub fn descriptors(target: &Target, scenario: &Scenario, at_once: Option<u32>) -> Result<Descriptors, Shortage> {
-    let (most, kind) = (target.pool as u64, scenario.live.target);
+/// Requests on the wire at most: a session has one at a time, and the scenario may allow fewer.
+fn most_at_once(scenario: &Scenario, sessions: usize) -> usize {
+    let replay = &scenario.replay;
+    let caps = [replay.concurrency, replay.max_sessions].into_iter().filter(|cap| *cap > 0);
+    caps.fold(sessions, |most, cap| most.min(cap as usize)).max(1)
+}
+
+/// Open files of a run of so many sessions, checked against the limit before anything is started. `at_once`: requests on the
+/// wire as planned; `None` where the scenario itself asks for as many as its limits allow.
+pub fn descriptors(scenario: &Scenario, sessions: usize, at_once: Option<u32>) -> Result<Descriptors, Shortage> {
+    let (most, live) = (most_at_once(scenario, sessions) as u64, &scenario.live);
+    let kind = live.target;
     let expected = at_once.map_or(most, |planned| most.min(u64::from(planned)));
-    let per_request = match (kind, target.addresses.router.is_some() || target.legs == Legs::Direct) {
+    let per_request = match kind {
         // Both ends of client to router, router to P and to D, D to P are this program's.
-        (TargetKind::Embedded, true) => 8,
-        (TargetKind::Embedded, false) => 2,
-        (TargetKind::Sglang | TargetKind::Openai, _) if target.legs == Legs::Direct => 2,
-        (TargetKind::Sglang | TargetKind::Openai, _) => 1,
+        TargetKind::Embedded => 8,
+        TargetKind::Sglang | TargetKind::Openai if live.legs == Legs::Direct => 2,
+        TargetKind::Sglang | TargetKind::Openai => 1,
     };
     // Calls about sessions have connections of their own, which are kept for a while.
     let per_call = match (scenario.replay.mechanism, kind) {
@@ -196,8 +221,12 @@ pub fn descriptors(target: &Target, scenario: &Scenario, at_once: Option<u32>) -
         (Mechanism::Pd | Mechanism::Dp, _) => 0,
     };
     let each = per_request + per_call;
-    let workers = target.addresses.workers().count() as u64;
-    Descriptors::check(Connections { most: most * each, expected: expected * each }, workers * 8)
+    let (cluster, listed) = (&scenario.cluster, live.prefill.len() + live.decode.len() + live.colocated.len());
+    let workers = match kind {
+        TargetKind::Embedded => u64::from(cluster.prefill) + u64::from(cluster.decode) + u64::from(cluster.colocated),
+        TargetKind::Sglang | TargetKind::Openai => listed as u64,
+    };
+    Descriptors::check(Connections { most: most * each, expected: expected * each }, workers * FILES_A_WORKER)
 }
 
 /// The target as the scenario describes it, before anybody looked.
@@ -212,7 +241,6 @@ pub(in crate::live) fn describe(
     resolve_router(&mut resolved);
     let of_run = |seconds: f64| Duration::from_secs_f64(seconds / live.emulation_speed);
     let limit = |seconds: f64| (seconds > 0.0).then(|| of_run(seconds));
-    let most = [replay.concurrency, replay.max_sessions].into_iter().filter(|cap| *cap > 0).min();
     Target {
         addresses: embedded.cloned().unwrap_or_else(|| addresses(scenario)),
         dialect: match live.target {
@@ -240,7 +268,7 @@ pub(in crate::live) fn describe(
             backoff: Duration::from_millis(live.retry_backoff_ms),
             longest: Duration::from_secs_f64(live.retry_wait_max_s),
         },
-        pool: most.map_or(sessions, |most| most as usize).max(1),
+        pool: most_at_once(scenario, sessions),
         body_cache: (live.body_cache_mib as usize) << 20,
         token_ids: (live.token_id_min, live.token_id_count),
         baseline: Accounts::default(),
@@ -327,5 +355,20 @@ fn header(needs: &Needs, target: &Target) -> String {
         (true, _) => format!("{}: {value}", header.target_name),
         (false, true) => format!("{}: session", header.key_name),
         (false, false) => "none".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_requests_are_on_the_wire_than_there_are_sessions() {
+        let mut scenario = Scenario::default();
+        for (concurrency, max_sessions, most) in [(0, 0, 3), (5000, 0, 3), (0, 5000, 3), (2, 5000, 2), (5000, 1, 1)] {
+            (scenario.replay.concurrency, scenario.replay.max_sessions) = (concurrency, max_sessions);
+            assert_eq!(most_at_once(&scenario, 3), most, "{concurrency}, {max_sessions}");
+        }
+        assert_eq!(most_at_once(&Scenario::default(), 0), 1);
     }
 }

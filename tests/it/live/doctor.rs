@@ -43,7 +43,7 @@ fn every_format_has_every_check() {
     assert!(of("markdown").starts_with("| check | result | detail |"));
     let table = of("table");
     assert!(table.starts_with("check") && table.contains("\nKV events"), "{table}");
-    assert!(table.contains("the workers do not say") && !table.contains("off KV events:"), "{table}");
+    assert!(table.contains("the workers do not say whether") && !table.contains("off KV events:"), "{table}");
     assert!(table.contains("answered 2 times") && !table.contains("router"), "{table}");
 }
 

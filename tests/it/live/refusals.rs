@@ -266,3 +266,26 @@ fn a_plain_server_asked_in_tls_is_said_to_be_one() {
     assert!(doctor(&tls, 1).contains("write http:// in its address"));
     assert!(tls.play().code(2).ran.stderr.contains("write http:// in its address"));
 }
+
+#[test]
+fn a_limit_of_open_files_that_is_too_low_is_told_before_anything_starts() {
+    let within = |files: u32| {
+        let trace: String = (0..3).map(|nth| row(&format!("s{nth}"), 0, f64::from(nth) * 0.01, 256, 4)).collect();
+        LiveRun::of(&trace).inside(&["sh", "-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")])
+    };
+    let told = said(&within(40).play().code(2));
+    assert!(told.contains("but the limit is 40; raise it"), "{told}");
+    assert_eq!(within(1000).args(&["--concurrency", "5000"]).play().code(0).count("ok"), 3);
+}
+
+#[test]
+fn a_d_that_is_down_is_named_before_the_router() {
+    let (p, d0, mut d1) = (Server::worker("P0", &[]), Server::worker("D0", &[]), Server::worker("D1", &[]));
+    let router = Server::router(&[&p], &[&d0, &d1], &["--decode-policy", "consistent_hashing"]);
+    d1.kill();
+    let run = run(&list(&[&p]), &[&d0, &d1]).set("policy.name", "kv-aware").set("live.router", &router.url);
+    let cause = format!("D1 at {}: connection refused", d1.url);
+    assert!(doctor(&run, 1).contains(&cause));
+    let told = said(&run.play().code(2));
+    assert!(told.contains(&format!("error: {cause}")), "{told}");
+}

@@ -72,7 +72,7 @@ fn a_body_that_breaks_off_is_an_error_with_what_came() {
         let answer = native(script);
         let (class, message) = failure(&answer);
         assert_eq!((class, answer.output_tokens), (ErrorClass::ConnectionClosed, tokens));
-        assert!(message.starts_with("connection closed in the middle of the answer"), "{message}");
+        assert!(message.contains("connection closed in the middle of the answer"), "{message}");
     }
 }
 
@@ -109,7 +109,7 @@ fn a_connection_closed_before_the_answer_is_repeated_only_when_it_was_kept_and_t
             if most == 0 {
                 let (class, message) = failure(&second);
                 assert_eq!(class, ErrorClass::ConnectionClosed);
-                assert!(message.starts_with("connection closed before the answer"), "{message}");
+                assert!(message.contains("connection closed before the answer"), "{message}");
             } else {
                 assert_eq!((&second.finish, rig.client.counters().retries), (&Finish::Length, 1));
             }

@@ -112,6 +112,18 @@ fn a_worker_that_nobody_listed_is_told_once() {
 }
 
 #[test]
+fn a_request_posted_to_a_worker_is_no_strangers_whoever_it_passed_it_on_to() {
+    block_on(async {
+        let trace = two_turns();
+        let front = Fake::start(|_| Script::tokens(10).header("x-smg-routed-worker-id", "http://unknown")).await;
+        let mut rig = Rig::new(&trace, cluster(None, &[], &[&front]));
+        let direct = Generate { route: Route::Worker(worker("D0")), ..generate_of(&trace, 0) };
+        assert_eq!(rig.finish(direct).await.decode_worker, Some(worker("D0")));
+        assert!(rig.client.seen().unlisted_workers.is_empty());
+    });
+}
+
+#[test]
 fn the_token_of_a_sessions_last_answer_is_sent_back() {
     block_on(async {
         let trace = two_turns();

@@ -9,7 +9,7 @@ mod workers;
 
 use serde::Serialize;
 
-pub use router::name_fault;
+pub use router::{down_first, name_fault};
 pub use workers::{KV_EVENTS, address_fault, bootstrap_fault, role_fault};
 
 use super::addresses::Shared;
@@ -134,7 +134,7 @@ impl Case<'_> {
 pub fn cautions(needs: &Needs, target: &Target, facts: &Facts) -> Vec<String> {
     let case = Case { needs, target, facts };
     let all: [fn(&Case) -> Option<Check>; 8] = [
-        workers::unreachable,
+        workers::reachable,
         workers::addresses,
         workers::roles,
         router::members,

@@ -1,5 +1,7 @@
 //! Checks of the PD router: which one it is, whether it goes where the header says, what it does unasked.
 
+use std::collections::BTreeSet;
+
 use super::super::facts::Health;
 use super::super::route_map::{Probed, RouteFault};
 use super::{Case, Check, Facts, Verdict, some_of};
@@ -28,7 +30,7 @@ pub(super) fn kind(case: &Case) -> Option<Check> {
     let found = found.trim_end();
     let configured = case.target.router_kind;
     if router.kind == RouterKind::Auto {
-        let off = "comparisons with other runs: time to first token depends on the router";
+        let off = "runs over other routers do not compare: time to first token depends on the router";
         if configured != RouterKind::Auto {
             let detail = format!("it does not say what it is; taken for {}", configured.as_str());
             return Some(Check::new(NAME, Verdict::Warn, detail, off, ""));
@@ -41,7 +43,7 @@ pub(super) fn kind(case: &Case) -> Option<Check> {
         return Some(Check::new(NAME, Verdict::Fail, detail, "", "set live.router_kind = \"auto\""));
     }
     if router.kind == RouterKind::SglangRouter {
-        let off = "time per token where P is slower than D: it holds the answer until P is done";
+        let off = "time per token is wrong where P is slower than D: it holds the answer until P is done";
         return Some(Check::new(NAME, Verdict::Warn, found, off, "use smg, or live.legs = \"direct\""));
     }
     Some(Check::ok(NAME, found))
@@ -60,7 +62,13 @@ pub(super) fn members(case: &Case) -> Option<Check> {
     if !lacking.is_empty() {
         let detail = format!("it lists {}, not {}", some_of(listed), some_of(lacking));
         let remedy = "start the router with the same addresses as live.decode";
-        return Some(Check::new(NAME, Verdict::Warn, detail, "requests to these workers", remedy));
+        return Some(Check::new(
+            NAME,
+            Verdict::Warn,
+            detail,
+            "requests meant for these workers go to others, or fail",
+            remedy,
+        ));
     }
     let others: Vec<_> = listed.iter().filter(|url| case.target.addresses.named(url).is_none()).collect();
     if others.is_empty() {
@@ -80,7 +88,7 @@ pub(super) fn prefill_header(case: &Case) -> Option<Check> {
     if router.kind == RouterKind::Pdreplay {
         return Some(Check::ok(NAME, format!("{name} is the router's own")));
     }
-    let off = "the policy's choice of P: the router places it by itself";
+    let off = "the policy's choice of P is not heard: the router places it by itself";
     let remedy = "set live.legs = \"direct\", or use `pdreplay router`";
     Some(Check::new(NAME, Verdict::Warn, format!("{} does not know {name}", router.kind.as_str()), off, remedy))
 }
@@ -92,13 +100,13 @@ pub(super) fn target_header(case: &Case) -> Option<Check> {
         return None;
     }
     let Some(routes) = &case.facts.routes else { return names(case) };
-    match routes.verdict(case.target) {
+    match routes.verdict(case.target).map_err(|fault| down_first(case.facts, fault)) {
         Ok(map) if routes.is_confirmed(case.target) => Some(Check::ok(NAME, format!("{map}, each tried three times"))),
         Ok(map) => {
             let detail = format!("{map}, but there was no time to try each again");
             Some(Check::new(NAME, Verdict::Warn, detail, "", "see what one token over the router takes so long for"))
         }
-        Err(RouteFault { why, remedy }) => {
+        Err(RouteFault { why, remedy, .. }) => {
             let off = "requests reach other decode workers than the policy chose";
             Some(Check::new(NAME, Verdict::Fail, why, off, remedy))
         }
@@ -120,18 +128,39 @@ pub fn name_fault(target: &Target, facts: &Facts) -> Option<RouteFault> {
         Probed::Served(name) => Some(target.addresses.named(name).map_or(name.clone(), |id| id.to_string())),
         Probed::Nameless | Probed::NoWorker | Probed::Failed(_) | Probed::Unanswered(_) => None,
     };
-    let missed: Vec<String> = facts
+    let missed: Vec<(WorkerId, String)> = facts
         .named
         .iter()
         .filter_map(|(worker, probed)| match (probed, found(probed)) {
-            (Probed::Failed(why) | Probed::Unanswered(why), _) => Some(format!("{worker}: {why}")),
-            (Probed::NoWorker, _) => Some(format!("{worker}: the router knows no worker by its {value}")),
-            (_, Some(other)) if other != worker.to_string() => Some(format!("{worker}: served by {other}")),
+            (Probed::Failed(why) | Probed::Unanswered(why), _) => Some((*worker, why.clone())),
+            (Probed::NoWorker, _) => Some((*worker, format!("the router knows no worker by its {value}"))),
+            (_, Some(other)) if other != worker.to_string() => Some((*worker, format!("served by {other}"))),
             _ => None,
         })
         .collect();
     let remedy = "give the router --decode-policy consistent_hashing, or set live.header.target_value = \"index\"";
-    (!missed.is_empty()).then(|| RouteFault { why: some_of(missed), remedy })
+    let missing: Vec<WorkerId> = missed.iter().map(|(worker, _)| *worker).collect();
+    let why = some_of(missed.into_iter().map(|(worker, why)| format!("{worker}: {why}")));
+    (!missing.is_empty()).then(|| down_first(facts, RouteFault { why, remedy, missing }))
+}
+
+/// The fault with its true cause first, where a D that nothing reaches does not answer itself: no router can help that.
+pub fn down_first(facts: &Facts, fault: RouteFault) -> RouteFault {
+    let down = |id: &WorkerId| {
+        let worker = facts.workers.iter().find(|worker| worker.worker == *id)?;
+        let Health::Down(why) = &worker.health else { return None };
+        Some(format!("{id} at {}: {why}", worker.url))
+    };
+    // Each is tried twice.
+    let missing: BTreeSet<WorkerId> = fault.missing.iter().copied().collect();
+    let downs: Vec<String> = missing.iter().filter_map(down).collect();
+    if downs.is_empty() {
+        return fault;
+    }
+    let is_all = downs.len() == missing.len();
+    let why = format!("{}; so the router cannot use it: {}", some_of(downs), fault.why);
+    let remedy = if is_all { "start the missing workers, or leave them out of [live]" } else { fault.remedy };
+    RouteFault { why, remedy, missing: fault.missing }
 }
 
 /// With URLs or ids, every D must have been reached by its own. Nothing when none was tried.
@@ -143,7 +172,7 @@ fn names(case: &Case) -> Option<Check> {
     if case.facts.named.is_empty() {
         return None;
     }
-    if let Some(RouteFault { why, remedy }) = name_fault(case.target, case.facts) {
+    if let Some(RouteFault { why, remedy, .. }) = name_fault(case.target, case.facts) {
         return Some(Check::new(NAME, Verdict::Fail, why, off, remedy));
     }
     if case.facts.named.iter().any(|(_, probed)| *probed == Probed::Nameless) {

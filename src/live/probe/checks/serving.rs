@@ -10,7 +10,8 @@ use crate::base::words::plural;
 
 pub(super) fn one_token(case: &Case) -> Option<Check> {
     const NAME: &str = "one token";
-    let of_workers = case.facts.workers.iter().filter_map(|worker| {
+    // What a worker that does not answer makes of one, the row of the workers says.
+    let of_workers = case.facts.workers.iter().filter(|worker| is_there(worker)).filter_map(|worker| {
         let result = worker.generate.as_ref()?;
         Some((worker.worker.to_string(), result.clone()))
     });
@@ -90,7 +91,7 @@ pub(super) fn sessions(case: &Case) -> Option<Check> {
         return Some(Check::new(NAME, Verdict::Off, detail, "", ""));
     }
     let remedy = "start the decode workers with --enable-streaming-session, or use --mechanism pd";
-    Some(Check::new(NAME, Verdict::Fail, detail, "decode-resident sessions: kvc cannot run", remedy))
+    Some(Check::new(NAME, Verdict::Fail, detail, "no sessions stay on D: kvc cannot run", remedy))
 }
 
 pub(super) fn admission(case: &Case) -> Option<Check> {
@@ -105,9 +106,15 @@ pub(super) fn admission(case: &Case) -> Option<Check> {
     };
     let detail = format!("{}: {why}", some_of(workers));
     if !case.needs.admission {
-        return Some(Check::new(NAME, Verdict::Off, detail, "admission calls, which the scenario does not use", ""));
+        return Some(Check::new(
+            NAME,
+            Verdict::Off,
+            detail,
+            "none that matters: the scenario makes no admission calls",
+            "",
+        ));
     }
-    let off = "direct appends: each is refused and takes the plain path";
+    let off = "no direct appends: each is refused and takes the plain path";
     let remedy = "use a patched SGLang or pdreplay worker, or --mechanism pd: stock SGLang has no admission";
     Some(Check::new(NAME, Verdict::Warn, detail, off, remedy))
 }
@@ -124,16 +131,16 @@ pub(super) fn loads(case: &Case) -> Option<Check> {
         return Some(Check::ok(NAME, format!("/v1/loads on {}", answering.len())));
     }
     if without.is_empty() {
-        let off = "KV usage: the older /get_load has no capacity";
+        let off = "KV usage is not known: the older /get_load has no capacity";
         let result = if case.needs.loads { Verdict::Warn } else { Verdict::Off };
         return Some(Check::new(NAME, result, format!("/get_load only on {old}"), off, "update the workers"));
     }
     let detail = format!("no load endpoint: {}", some_of(without));
     if case.needs.loads {
         let remedy = "set policy.kv_aware.capacity_aware = false, or update the workers";
-        return Some(Check::new(NAME, Verdict::Fail, detail, "the policy's view of free capacity", remedy));
+        return Some(Check::new(NAME, Verdict::Fail, detail, "the policy does not see free capacity", remedy));
     }
-    Some(Check::new(NAME, Verdict::Off, detail, "loads, which the policy does not read", ""))
+    Some(Check::new(NAME, Verdict::Off, detail, "none that matters: the policy reads no loads", ""))
 }
 
 pub(super) fn capacity(case: &Case) -> Option<Check> {

@@ -155,11 +155,40 @@ fn a_target_that_has_everything_passes() {
 }
 
 #[test]
-fn a_worker_that_does_not_answer_fails_by_name() {
+fn a_worker_that_does_not_answer_is_named_and_fails_where_it_was_the_last() {
     let mut dead = worker("D1", &[]);
     dead.health = super::super::facts::Health::Down("connection refused".into());
     let found = check(&facts(vec![worker("P0", &[]), worker("D0", &[]), dead]), "workers");
-    assert_eq!((found.result, found.detail.as_str()), (Verdict::Fail, "D1 at http://h:9201: connection refused"));
+    assert_eq!((found.result, found.detail.as_str()), (Verdict::Warn, "D1 at http://h:9201: connection refused"));
+    let mut gone = all_well();
+    for worker in gone.workers.iter_mut().filter(|worker| worker.worker.role == Role::Decode) {
+        worker.health = super::super::facts::Health::Down("connection refused".into());
+    }
+    assert_eq!(check(&gone, "workers").result, Verdict::Fail, "no run goes without any D");
+}
+
+#[test]
+fn a_d_that_is_down_is_the_cause_before_the_router() {
+    let mut found = all_well();
+    found.workers[2].health = super::super::facts::Health::Down("connection refused".into());
+    found.routes = Some(routes(&[9200], &[(0, 9200), (0, 9200)]));
+    let told = check(&found, "target header");
+    let cause = "D1 at http://h:9201: connection refused; so the router cannot use it: no index reaches D1";
+    assert!(told.result == Verdict::Fail && told.detail.starts_with(cause), "{told:?}");
+    assert!(told.remedy.starts_with("start the missing workers"), "{told:?}");
+}
+
+#[test]
+fn a_worker_is_no_router() {
+    let mut found = all_well();
+    let told = |found: &Facts| role_fault(&target(), found).map(|(why, _)| why);
+    assert_eq!(told(&found), None);
+    let said = "{\"disaggregation_mode\":\"decode\"}";
+    let answers = Answers([(Question::ServerInfo, Ok(Reply::new(200, &[], said)))].into());
+    found.router = Some(RouterFacts::of("http://h:7", &answers));
+    assert_eq!(told(&found).as_deref(), Some("the router at http://h:7 is a worker (decode)"));
+    found.router = Some(RouterFacts::of("http://h:9100", &answers));
+    assert_eq!(told(&found).as_deref(), Some("the router's address is that of P0"));
 }
 
 #[test]
@@ -271,10 +300,10 @@ fn kv_events_concern_who_reads_an_index() {
     };
     let silent = row(&found, None);
     assert_eq!((silent.result, silent.will_be_off.as_str(), silent.remedy.as_str()), (Verdict::Off, "", ""));
-    assert_eq!(silent.detail, "the workers do not say");
+    assert!(silent.detail.contains("do not say whether") && silent.detail.contains("not needed"), "{}", silent.detail);
     found.workers[1].kv_events = Some(false);
     let wanted = row(&found, Some(Role::Prefill));
-    assert_eq!(wanted.detail, "none published");
+    assert_eq!(wanted.detail, "none are published");
     assert!(wanted.will_be_off.contains("hits count as 0") && wanted.remedy.contains("--kv-events FILE"));
     found.workers[1].kv_events = Some(true);
     assert_eq!(row(&found, Some(Role::Prefill)).result, Verdict::Ok);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::addresses::Shared;
+use super::super::addresses::{Shared, workers_at};
 use super::super::facts::{Engine, Health, WorkerFacts};
 use super::{Case, Check, Facts, Verdict, some_of};
 use crate::base::words::plural;
@@ -27,7 +27,12 @@ pub(super) fn reachable(case: &Case) -> Option<Check> {
         // Words with a remedy of their own need no other.
         let has_own = bad.iter().all(|why| why.contains("; "));
         let remedy = if has_own { "" } else { "start the missing workers, or correct the addresses in [live]" };
-        return Some(Check::new(NAME, Verdict::Fail, some_of(bad), "requests to these workers fail", remedy));
+        // A run can go without some of them.
+        let roles: &[Role] = if case.needs.two_legs { &[Role::Prefill, Role::Decode] } else { &[Role::Colocated] };
+        let mut of_roles = roles.iter().map(|role| workers.iter().filter(|it| it.worker.role == *role));
+        let is_role_gone = of_roles.any(|mut all| all.clone().next().is_some() && all.all(|it| state(it).is_some()));
+        let result = if is_role_gone { Verdict::Fail } else { Verdict::Warn };
+        return Some(Check::new(NAME, result, some_of(bad), "requests to these workers fail", remedy));
     }
     let is_blank = |worker: &&WorkerFacts| {
         let says_nothing = worker.models.is_empty() && worker.info.is_none();
@@ -43,11 +48,6 @@ pub(super) fn reachable(case: &Case) -> Option<Check> {
     let slowest = workers.iter().filter_map(|worker| worker.rtt).max();
     let rtt = slowest.map_or(String::new(), |rtt| format!(", round trip up to {:.1} ms", rtt.as_secs_f64() * 1e3));
     Some(Check::ok(NAME, format!("{} answer{rtt}", workers.len())))
-}
-
-/// Those that do not answer, before a run that can go without them.
-pub(super) fn unreachable(case: &Case) -> Option<Check> {
-    reachable(case).filter(|check| check.result == Verdict::Fail)
 }
 
 pub(super) fn authorized(case: &Case) -> Option<Check> {
@@ -82,7 +82,7 @@ pub(super) fn engines(case: &Case) -> Option<Check> {
     }
     if kinds.len() > 1 {
         let detail = some_of(kinds.iter().map(|(kind, count)| format!("{count} × {kind}")));
-        let off = "comparisons between workers of different versions";
+        let off = "the workers do not compare with each other";
         return Some(Check::new(NAME, Verdict::Warn, detail, off, "run one version"));
     }
     Some(Check::ok(NAME, format!("{count} × {first}")))
@@ -128,6 +128,16 @@ fn routers(facts: &Facts) -> Vec<String> {
     routers.map(|worker| format!("{} is a router", worker.worker)).collect()
 }
 
+/// How it shows that what is listed as the router is one of the workers, or another one.
+fn no_router(target: &Target, facts: &Facts) -> Option<String> {
+    let is_used = !target.addresses.prefill.is_empty() && !target.addresses.decode.is_empty();
+    let router = facts.router.as_ref().filter(|_| is_used)?;
+    if let Some(worker) = workers_at(&target.addresses, &router.url).first() {
+        return Some(format!("the router's address is that of {worker}"));
+    }
+    (!router.worker.is_empty()).then(|| format!("the router at {} is a worker ({})", router.url, router.worker))
+}
+
 /// Servers that by their own word are not what they are listed as: which, and what to do. A router is a server like any
 /// other where all that is asked of it is OpenAI's endpoint.
 pub fn role_fault(target: &Target, facts: &Facts) -> Option<(String, &'static str)> {
@@ -139,7 +149,7 @@ pub fn role_fault(target: &Target, facts: &Facts) -> Option<(String, &'static st
     let told = told_roles(facts).into_iter().filter(|(worker, mode)| *mode != wanted(worker.worker.role));
     let told = told.map(|(worker, mode)| format!("{} says {mode}", worker.worker));
     let routers = if target.dialect == Dialect::Generate { routers(facts) } else { Vec::new() };
-    let wrong: Vec<String> = routers.into_iter().chain(told).collect();
+    let wrong: Vec<String> = no_router(target, facts).into_iter().chain(routers).chain(told).collect();
     let remedy = "list each address under its own role in [live]: prefill, decode, colocated or router";
     (!wrong.is_empty()).then(|| (some_of(wrong), remedy))
 }
@@ -151,7 +161,7 @@ pub(super) fn roles(case: &Case) -> Option<Check> {
     }
     let routers = routers(case.facts);
     if !routers.is_empty() {
-        let off = "who served: the records name the router, whichever of its workers it chose";
+        let off = "the records name the router as who served, whichever of its workers it chose";
         return Some(Check::new(NAME, Verdict::Warn, some_of(routers), off, ""));
     }
     let told = told_roles(case.facts).len();
@@ -273,11 +283,13 @@ pub(super) fn kv_events(case: &Case) -> Option<Check> {
         return Some(Check::ok(KV_EVENTS, format!("published by {on}; {look}")));
     }
     let denied = case.facts.workers.iter().any(|worker| worker.kv_events == Some(false));
-    let detail = if denied { "none published" } else { "the workers do not say" };
+    let detail =
+        if denied { "none are published" } else { "the workers do not say whether they publish what they cache" };
     if case.needs.index.is_none() {
+        let detail = format!("{detail}; not needed, as the policy reads no index");
         return Some(Check::new(KV_EVENTS, Verdict::Off, detail, "", ""));
     }
-    let off = "an index of what each worker really holds, where no events come: hits count as 0";
+    let off = "where no events come, the policy's index is empty: hits count as 0";
     let remedy = "start the engines with KV events, and see by `--kv-events FILE` whether they can be followed";
     Some(Check::new(KV_EVENTS, Verdict::Off, detail, off, remedy))
 }
