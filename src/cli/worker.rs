@@ -17,7 +17,7 @@ use crate::live::clock::Clock;
 use crate::live::server::{ApiKey, KvPublishing, WorkerServerOptions, run_worker};
 use crate::live::url_at;
 use crate::node::NodeConfig;
-use crate::scenario::{self, Overlay, Scenario, masked};
+use crate::scenario::{self, Overlay, Scenario, shown_name};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -212,7 +212,7 @@ fn api_key(variable: &str) -> Result<ApiKey, Failure> {
     match std::env::var(variable) {
         Ok(key) if !key.trim().is_empty() => Ok(ApiKey::new(key.trim())),
         Ok(_) | Err(_) => {
-            let cause = format!("the environment variable {} holds no API key", masked(variable));
+            let cause = format!("the environment variable {} holds no API key", shown_name(variable));
             Err(Failure::input(cause).hint("set it, or leave `--api-key-env` out"))
         }
     }

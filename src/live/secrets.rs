@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use thiserror::Error;
 
 use crate::live::Secrets;
-use crate::scenario::{LiveConfig, is_header_name, is_reserved_header, masked};
+use crate::scenario::{LiveConfig, is_header_name, is_reserved_header, shown_name};
 
 /// Readable by others than the owner.
 const OTHERS_MAY_READ: u32 = 0o044;
@@ -70,7 +70,7 @@ fn api_key(live: &LiveConfig, hints: &mut Vec<String>) -> Result<Option<String>,
         let value = env::var(name).map_err(|_| SecretError {
             key: "api_key_env",
             // It may be the key itself.
-            cause: format!("the environment has no readable variable {}", masked(name)),
+            cause: format!("the environment has no readable variable {}", shown_name(name)),
             remedy: "export it before the run (name the variable, never the key), or leave the key out".into(),
         })?;
         ("api_key_env", name, value)

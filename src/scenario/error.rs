@@ -218,7 +218,8 @@ fn without_secrets(flag: &str) -> String {
     let is_path = asked.trim_end_matches(['=', ' ']).ends_with("_file");
     if !is_path && ["api_key", "apikey", "secret", "password", "authorization"].iter().any(|word| asked.contains(word))
     {
-        return format!("{name}{}", masked(value));
+        let is_name = asked.trim_end_matches(['=', ' ']).ends_with("_env");
+        return format!("{name}{}", if is_name { shown_name(value) } else { masked(value) });
     }
     without_queries(&without_users(flag))
 }
@@ -227,6 +228,12 @@ fn without_secrets(flag: &str) -> String {
 pub fn masked(secret: &str) -> String {
     let start: String = secret.chars().take(3).collect();
     format!("{start}… ({} characters)", secret.chars().count())
+}
+
+/// The name of an environment variable: whole where it is written as such names are, else it may be the secret itself.
+pub fn shown_name(name: &str) -> String {
+    let is_usual = |c: char| c.is_ascii_uppercase() || c == '_' || (c.is_ascii_digit() && name.contains('_'));
+    if name.chars().all(is_usual) { name.to_owned() } else { masked(name) }
 }
 
 /// URLs end at their `?`: keys stand behind it.
@@ -275,6 +282,8 @@ mod tests {
                 "--set live.decode=[\"http://h?…\", \"http://i\"]",
             ),
             ("--api-key-env sk-SECRET", "--api-key-env sk-… (9 characters)"),
+            ("--api-key-env VLLM_KEY_2", "--api-key-env VLLM_KEY_2"),
+            ("--api-key-env AKIA7SECRET", "--api-key-env AKI… (11 characters)"),
             ("--set live.api_key=sk-SECRET", "--set live.api_key=sk-… (9 characters)"),
             ("--set live.api_key_file=key.txt", "--set live.api_key_file=key.txt"),
         ];

@@ -30,7 +30,7 @@ mod validate_range;
 
 pub use address::Address;
 pub use conflicts::{Conflict, ConflictKind, Severity, conflicts, resolve_router};
-pub use error::{Cause, Located, Origin, Problem, ScenarioError, SetupError, masked, without_queries};
+pub use error::{Cause, Located, Origin, Problem, ScenarioError, SetupError, shown_name, without_queries};
 pub use kv_setup::{FollowSetup, KvSetup, publisher};
 pub use live::{HeaderConfig, Legs, LiveConfig, OpenAiApi, RouterKind, ServedByConfig, TargetKind, TargetValue};
 pub use load::{Overlay, load, load_text};

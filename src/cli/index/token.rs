@@ -10,7 +10,7 @@ use crate::cli::exit::Failure;
 use crate::cli::terminal::Terminal;
 use crate::live::readable_by_others;
 use crate::live::server::InternalToken;
-use crate::scenario::masked;
+use crate::scenario::shown_name;
 
 /// Longest file read, bytes: more than any token.
 const MOST_BYTES: u64 = 4096;
@@ -32,7 +32,7 @@ impl TokenArgs {
         let (place, token, hint) = match (&self.token_env, &self.token_file) {
             (Some(name), _) => {
                 let value = env::var(name).map_err(|_| {
-                    let cause = format!("the environment has no readable variable {}", masked(name));
+                    let cause = format!("the environment has no readable variable {}", shown_name(name));
                     Failure::input(cause)
                         .hint("export it first (name the variable, never the token), or leave `--token-env` out")
                 })?;

@@ -234,13 +234,13 @@ fn a_break_lets_what_is_in_flight_end_and_sends_no_more() {
 
 #[test]
 fn a_slow_observer_takes_nothing_from_what_is_in_flight_at_a_break() {
-    let keeper = Keeper { break_after: Some(1), takes: Duration::from_millis(30), ..Keeper::default() };
+    let keeper = Keeper { break_after: Some(1), takes: Duration::from_millis(15), ..Keeper::default() };
     let wire = |heard, clock| memory(heard, clock, 100, &[]);
     let drain = Duration::from_secs(2);
-    // Its 120 records take the observer longer than the drain.
-    let played = play_through(&trace(40), keeper, wire, |wire| wire.aborted, drain, 2);
-    assert!(played.broken_off && played.keeper.records.len() == 120);
-    assert!(count(&played, Outcome::Skipped) > 100, "they wait in memory");
+    // Its 360 records take the observer longer than the drain.
+    let played = play_through(&trace(120), keeper, wire, |wire| wire.aborted, drain, 2);
+    assert!(played.broken_off && played.keeper.records.len() == 360);
+    assert!(count(&played, Outcome::Skipped) > 0, "they wait in memory");
     assert_eq!(count(&played, Outcome::Cancelled), 0);
 }
 

@@ -37,7 +37,7 @@ fn result(cap: f64, seed: u64, verdict: &str) -> CellResult {
         "run": { "mechanism": "kvc", "predicted_direct_share": 0.5 },
         "integrity": { "verdict": verdict, "reason": (verdict != "valid").then_some("too many truncated"), "bad_share": 0.1 },
         "median_e2e_ms": e2e, "p99_e2e_ms": e2e * 4.0,
-        "fairness": { "direct_share": cap.min(8.0) / 10.0, "histogram": [0, 0, 0, 0, 0] },
+        "fairness": { "direct_share": cap.min(8.0) / 10.0, "histogram": [0, 0, 0, 0, 0], "starved_sessions": 0 },
         "causes": [{ "text": format!("cap {cap} binds") }],
     });
     CellResult::of(&summary).unwrap()

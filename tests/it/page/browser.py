@@ -125,7 +125,7 @@ ODD_TICKS = r"""
 
 
 # The first two figures of a map; of each map the chosen figure, its sentence, and what a reader without a screen is told.
-FIGURES = ["E2E p99", "E2E p50"]
+FIGURES = ["direct share", "starved sessions"]
 SAYS = r"""
 (() => [...document.querySelectorAll('#maps figure')].map((map) => [map.querySelector('select').selectedOptions[0].text,
   map.querySelector('.says').textContent, map.querySelector('.chart').getAttribute('aria-label')]))()
