@@ -103,10 +103,10 @@ pub struct Lengths {
 pub(super) const KEEPS_SESSIONS: &str = "kvc";
 
 impl RunSummary {
-    /// Sessions that starve, their direct share below a fifth for another reason than a first placement, also where the whole run's is; `None` for a run that keeps no sessions
-    /// on D, in which nothing can go direct.
+    /// Sessions that starve, their direct share below a fifth for another reason than a first placement, also where the whole
+    /// run's is; `None` for a run that keeps no sessions on D, in which nothing can go direct.
     pub fn starved_sessions(&self) -> Option<u64> {
-        (self.run.mechanism == KEEPS_SESSIONS).then(|| self.fairness.starved_sessions)
+        (self.run.mechanism == KEEPS_SESSIONS).then_some(self.fairness.starved_sessions)
     }
 
     /// Share of later turns that went direct; `None` for a run that keeps no sessions on D.

@@ -134,7 +134,7 @@ fn what_cannot_be_served_is_said() {
     refused(&[], &["--name"]);
     refused(&["--name", "D0", "--emulation-speed", "0"], &["0.001 to 10000"]);
     refused(&["--name", "D0", "--loading-s", "-1"], &["--loading-s"]);
-    refused(&["--name", "D0", "--api-key-env", "PDREPLAY_NO_SUCH_KEY"], &["PDR… (20 characters) holds no API key"]);
+    refused(&["--name", "D0", "--api-key-env", "PDREPLAY_NO_SUCH_KEY"], &["PDREPLAY_NO_SUCH_KEY holds no API key"]);
     refused(&["--name", "D0", "--set", "engine.nonsense=1"], &["nonsense"]);
     refused(&["--name", "D0", "--sglang-version", "0.4"], &["0.5.10", "0.5.23"]);
 }

@@ -64,9 +64,8 @@ pub struct ClusterPlan {
 }
 
 /// Ports above a worker's own where it publishes KV events, and where it answers requests for past ones, when ports are not
-/// any that are free. From the usual base of 9000 both stay below 32768: from there on a connection of any program may hold a
-/// port, and for a minute after its end nobody can listen there.
-const KV_PORTS: [u16; 2] = [10_000, 20_000];
+/// any that are free: those of the xLLM service, which discovery takes unless it is told others.
+const KV_PORTS: [u16; 2] = [10_000, 30_000];
 
 /// Where a worker publishes KV events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,13 +20,9 @@ impl Cause {
             Cause::RanAsLoadOnly(index) => index.sentence(),
             Cause::IndexPartlyBlind(index) => index.sentence(),
             Cause::SessionCapStarvation(shortage) => shortage.sentence(),
-            Cause::CapShrinks { cap, usable_tokens, mean_turn_tokens, shrunk_cap, fallbacks } => format!(
-                "the soft cap falls from {cap} to {shrunk_cap} as contexts grow: {} usable tokens / {} mean size of the \
-                 turns refused; {} fell back",
-                tokens(*usable_tokens as f64),
-                tokens(*mean_turn_tokens),
-                plural(*fallbacks, "turn")
-            ),
+            Cause::CapShrinks { cap, usable_tokens, mean_turn_tokens, shrunk_cap, fallbacks } => {
+                cap_shrinks((*cap, *shrunk_cap), *usable_tokens, *mean_turn_tokens, *fallbacks)
+            }
             Cause::SlotsUneven(slots) => slots.uneven_sentence(),
             Cause::CapacityBinds { room, refusals, reseeds_after_trim, share, hot, remedy } => {
                 let turns = [(*refusals, "turn", "refused for room"), (*reseeds_after_trim, "reseed", "after a trim")];
@@ -52,11 +48,7 @@ impl Cause {
             Cause::OpenFailures { extra_placements, fallbacks, given_up } => {
                 open_failures(*extra_placements, *fallbacks, *given_up)
             }
-            Cause::AdmissionFails { turns, .. } => format!(
-                "admission calls failed: {} did not go direct; a D without that endpoint refuses each direct append (use a \
-                 patched SGLang or pdreplay worker, or --mechanism pd; report --events has the answers)",
-                plural(*turns, "turn")
-            ),
+            Cause::AdmissionFails { turns, .. } => admission_fails(*turns),
             Cause::TransferErrorsConcentrated { found, all_errors, timeouts } => {
                 concentrated(found, *all_errors, *timeouts)
             }
@@ -91,6 +83,24 @@ impl Cause {
             ),
         }
     }
+}
+
+fn admission_fails(turns: u64) -> String {
+    format!(
+        "admission calls failed: {} did not go direct; a D without that endpoint refuses each direct append (use a \
+         patched SGLang or pdreplay worker, or --mechanism pd; report --events has the answers)",
+        plural(turns, "turn")
+    )
+}
+
+fn cap_shrinks((cap, shrunk): (u32, u64), usable_tokens: u64, mean_turn_tokens: f64, fallbacks: u64) -> String {
+    format!(
+        "the soft cap falls from {cap} to {shrunk} as contexts grow: {} usable tokens / {} mean size of the turns \
+         refused; {} fell back",
+        tokens(usable_tokens as f64),
+        tokens(mean_turn_tokens),
+        plural(fallbacks, "turn")
+    )
 }
 
 fn large(starved_tokens: f64, other_tokens: f64) -> String {

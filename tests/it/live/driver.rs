@@ -213,7 +213,7 @@ fn what_cannot_be_reached_or_done_is_refused_before_anything_is_written() {
     refused(&[&dp[..], &["--worker", "127.0.0.1:9"]].concat(), &["--worker", "no scheme"]);
     refused(&["--worker", nobody], &["`replay.mechanism` is `kvc`, but target \"openai\""]);
     refused(&["--prefill", nobody, "--decode", nobody], &["`live.router` is empty"]);
-    refused(&["--api-key-env", "PDREPLAY_NO_SUCH"], &["no readable variable PDR… (16 characters)", "export"]);
+    refused(&["--api-key-env", "PDREPLAY_NO_SUCH"], &["no readable variable PDREPLAY_NO_SUCH", "export"]);
     refused(&["--emulation-speed", "-1"], &["--emulation-speed -1", "`live.emulation_speed` is -1"]);
     let fake = Fake::always(Script::chat(2));
     let speed = ["--set", "live.target=sglang", "--emulation-speed", "10", "--worker"];
