@@ -69,7 +69,7 @@ enum What {
     ReplayFailed(String),
     End(IgnoredAny),
     WaitMs(u64),
-    Expect(Expect),
+    Expect(Box<Expect>),
 }
 
 #[derive(Deserialize)]

@@ -140,7 +140,8 @@ fn case_67_workers_that_got_nothing_are_in_the_table() {
 #[test]
 fn case_71_starved_sessions_are_seen_at_a_glance() {
     let Some(records) = records("71-starved-sessions-must-be-visible", "records.jsonl") else { return };
-    let summary = summarise(&records);
+    let info = RunInfo { mechanism: "kvc".into(), ..info(records.len() as u64, 0) };
+    let summary = summarise_with(&records, Percentiles::default(), &facts(records.len() as u64, &[]), &info);
     let fairness = &summary.fairness;
     assert_eq!((fairness.histogram, fairness.two_peaked, fairness.bimodality), ([3, 0, 0, 0, 3], true, Some(1.0)));
     let shares: Vec<(u64, u64)> = summary.sessions.iter().map(|row| (row.direct_turns, row.later_turns)).collect();
