@@ -14,6 +14,9 @@ use crate::cli::folder::{self, LeftFiles, ManifestState, broken_seal, damage};
 /// Runs named in a sentence; of more, it is said how many.
 const NAMED: usize = 8;
 
+/// Why the records of a folder say nothing of the run that is wanted.
+pub const ANOTHER_RUN: &str = "its folder holds another run";
+
 /// As much of `run.json` as tells what run it was and how far it came.
 #[derive(Debug, Deserialize)]
 pub struct Member {
@@ -44,6 +47,18 @@ pub enum Found {
     Unfinished(String),
     /// A run at its end, but of another scenario, trace, target or version.
     Other,
+}
+
+impl Found {
+    /// Why its records say nothing of the run that is wanted, in words. Of one that was changed the rest may do, and what may
+    /// not is refused when it is read.
+    pub fn is_not_it(&self) -> Option<&'static str> {
+        match self {
+            Found::Nothing => Some("its folder is gone"),
+            Found::Other => Some(ANOTHER_RUN),
+            Found::Done | Found::Unfinished(_) => None,
+        }
+    }
 }
 
 impl Member {

@@ -37,10 +37,10 @@ impl Replicas {
 
 /// Figures of a replica; `None` for one that did not run to its end, which is in no band.
 fn judge(replica: &Replica, folder: &Path, slos: Slos, terminal: &Terminal) -> Result<Option<Figures>, String> {
-    let run = FoundRun::open(&folder.join(&replica.folder), terminal).map_err(|failure| failure.to_string())?;
-    if run.manifest.as_ref().is_none_or(|manifest| manifest.info.seed != replica.seed) {
-        return Err("its folder holds another run".into());
+    if let Some(why) = replica.found(folder).is_not_it() {
+        return Err(why.into());
     }
+    let run = FoundRun::open(&folder.join(&replica.folder), terminal).map_err(|failure| failure.to_string())?;
     let asked = Asked { slos: Some(slos), ..Asked::default() };
     let (summary, _) = run.summarise(&asked, terminal).map_err(|failure| failure.to_string())?;
     Ok((summary.run.state != RunState::Interrupted).then(|| Figures::of_summary(&summary)))

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::cli::found::{Asked, FoundRun};
-use crate::cli::member::Found;
+use crate::cli::member::ANOTHER_RUN;
 use crate::cli::sweep::folder::found;
 use crate::cli::terminal::Terminal;
 use crate::cli::threads::{in_order, processors};
@@ -45,16 +45,13 @@ fn judge(
     is_live: bool,
     terminal: &Terminal,
 ) -> Result<(CellResult, Vec<String>), String> {
-    match found(folder, cell, is_live) {
-        Found::Nothing => return Err("its folder is gone".into()),
-        Found::Other => return Err("its folder holds another run".into()),
-        // Of one that was changed the rest may do, and what may not is refused.
-        Found::Done | Found::Unfinished(_) => {}
+    if let Some(why) = found(folder, cell, is_live).is_not_it() {
+        return Err(why.into());
     }
     let path = folder.join(&cell.folder);
     let run = FoundRun::open(&path, terminal).map_err(|failure| failure.to_string())?;
     if run.manifest.as_ref().map(|manifest| &manifest.run_id) != cell.run_id.as_ref() {
-        return Err("its folder holds another run".into());
+        return Err(ANOTHER_RUN.into());
     }
     let asked = Asked { slos: Some(slos), ..Asked::default() };
     let (summary, _) = run.summarise(&asked, terminal).map_err(|failure| failure.to_string())?;
